@@ -1,0 +1,1 @@
+# Generated from the JSON Schemas by `make documents`; never edited.

@@ -1,0 +1,92 @@
+# Generated from the JSON Schemas by `make documents`; never edited.
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FieldOutcome:
+    """What became of one recipe field."""
+
+    path: str
+    """Dotted path in the recipe."""
+    value: Any
+    """Its value after overrides and defaults."""
+    outcome: Literal["exact", "emulated", "refused", "unused"]
+    """exact: means the same there; emulated: reached another way, see the note; refused: cannot be done there (written only under --allow-lossy); unused: the recipe does not ask for it here."""
+    carrier: str | None
+    """What carries it: file and key, a command-line option, `gradwire.train`, or `gradwire.accelerate.from_recipe`; null when nothing does."""
+    note: str | None
+    """How it is emulated and what differs, or why it is refused and the nearest thing that can be done."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WrittenDefault:
+    """One hidden default of the backend, overwritten."""
+
+    key: str
+    """Dotted path in the target file."""
+    value: Any
+    """What was written."""
+    hidden_default: Any
+    """What the backend would have used had the key been absent."""
+    why: str
+    """What would have gone wrong."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RereadValue:
+    """One value, as planned and as read back."""
+
+    name: str
+    """The target's name for it."""
+    planned: Any
+    """What the plan says."""
+    loaded: Any
+    """What the loader says."""
+    equal: bool
+    """Whether the two are the same value."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reread:
+    """What the target's own loader read back."""
+
+    status: Literal["equal", "different", "skipped"]
+    """equal: every value matched; different: at least one did not; skipped: the loader did not run."""
+    loader: str | None
+    """The loader and its version; null when it did not run."""
+    reason: str | None
+    """Why it was skipped; null otherwise."""
+    values: list[RereadValue]
+    """Each compared value."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoweringReport:
+    """What became of every recipe field on one backend, what was written beside it, and what the target's own loader read back."""
+
+    format_version: Literal[1]
+    """Version of this document's format."""
+    backend: Literal["native", "accelerate", "deepspeed"]
+    """Backend the recipe was lowered to."""
+    recipe_name: str
+    """The preset's name, or the recipe file's name without its suffix."""
+    recipe_sha256: str
+    """The plan's recipe_sha256."""
+    fields: list[FieldOutcome]
+    """One entry for every field of the recipe, in the schema's order."""
+    defaults: list[WrittenDefault]
+    """Hidden defaults of the backend that differ from the recipe and so were written out."""
+    extras: list[str]
+    """Keys taken from the recipe's own section for this backend, as dotted paths in the target file."""
+    files: list[str]
+    """Names of the files written, this report included."""
+    environment: dict[str, str]
+    """Environment variables that the command needs."""
+    command: list[str]
+    """The launch command, one word per entry; file names are relative to the output folder."""
+    reread: Reread
+    """What the target's own loader read back."""

@@ -1,0 +1,173 @@
+# Generated from the JSON Schemas by `make documents`; never edited.
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+from . import plan_schema
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Workload:
+    """What must be equal between two runs before an efficiency may be computed from them."""
+
+    model: str
+    """Family and sizes of the model, in words; equal for equal models."""
+    sequence_length: int
+    """Tokens per sequence."""
+    precision: str
+    """The recipe's training.precision."""
+    optimizer: str
+    """The recipe's training.optimizer."""
+    batch_size_per_gpu: int
+    """Sequences per rank in one forward pass."""
+    gradient_accumulation: int
+    """Micro-batches per optimizer step and data-parallel rank."""
+    strategy: str
+    """The recipe's parallelism.data.strategy."""
+    pipeline: str | None
+    """Schedule and chunks of the pipeline, in words; null: none."""
+    compression: str
+    """Method and options of the gradient compression, in words."""
+    gradient_checkpointing: bool
+    """Whether activations are recomputed."""
+    compile: bool
+    """Whether the model is compiled."""
+    device: str
+    """Kind and name of the device."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hardware:
+    """The machine of rank 0; no host name, no address."""
+
+    device_name: str
+    """Name of the accelerator; the processor's where there is none."""
+    cpu: str
+    """Name of the processor."""
+    cpu_count: int
+    """Logical processors this process may use."""
+    memory_bytes: int
+    """Main memory in bytes."""
+    platform: str
+    """Operating system and architecture."""
+    fingerprint: str
+    """Short hash of the entries above: equal on equal machines."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Steps:
+    """How many optimizer steps were trained and timed."""
+
+    trained: int
+    """Optimizer steps trained."""
+    warmup: int
+    """First steps left out of every timing."""
+    timed: int
+    """Steps that the timings rest on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Throughput:
+    """Work per second over the timed steps; null where no step was timed. Each data-parallel rank's tokens count once, over all its micro-steps."""
+
+    samples_per_second: float | None
+    """Sequences per second over all ranks."""
+    tokens_per_second: float | None
+    """Tokens per second over all ranks."""
+    samples_per_second_per_rank: float | None
+    """samples_per_second / world_size."""
+    tokens_per_second_per_rank: float | None
+    """tokens_per_second / world_size."""
+    timed_seconds: float
+    """Sum of the timed steps' seconds."""
+    timed_samples: int
+    """Sequences in the timed steps, over all ranks."""
+    timed_tokens: int
+    """Tokens in the timed steps, over all ranks."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepSeconds:
+    """Seconds per timed optimizer step; null where no step was timed."""
+
+    median: float | None
+    """Half of the timed steps were faster."""
+    p95: float | None
+    """95 % of the timed steps were faster (linear interpolation)."""
+    mean: float | None
+    """Arithmetic mean."""
+    minimum: float | None
+    """Fastest timed step."""
+    maximum: float | None
+    """Slowest timed step."""
+    each: list[float]
+    """Every trained step in order, warm-up steps included."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Memory:
+    """Peak memory, the largest over all ranks."""
+
+    peak_device_allocated_bytes: int | None
+    """Most bytes that tensors held on the device; null on cpu."""
+    peak_device_reserved_bytes: int | None
+    """Most bytes that the allocator held on the device; null on cpu."""
+    peak_process_bytes: int
+    """Most bytes of main memory that the process held (resident set)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Utilization:
+    """Model FLOP/s against the device's peak."""
+
+    model_flops_per_second_per_rank: float | None
+    """flops_per_token x tokens_per_second_per_rank; null without a timed step."""
+    peak_flops_per_second: float | None
+    """Dense peak of one device at the run's matrix-product dtype; null where it is not known."""
+    mfu: float | None
+    """Model FLOP/s over the peak, a fraction; recomputation not counted."""
+    hfu: float | None
+    """As mfu, with the FLOPs of activation recomputation counted."""
+    reason: str | None
+    """Why mfu is null; null when it is not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measurement:
+    """One training run, measured: seconds, bytes and tokens; shares are fractions 0..1."""
+
+    format_version: Literal[1]
+    """Version of this document's format."""
+    backend: Literal["native", "accelerate", "deepspeed"]
+    """Backend that trained."""
+    recipe_name: str
+    """The plan's recipe_name."""
+    recipe_sha256: str
+    """The plan's recipe_sha256."""
+    started_at: str
+    """Start of the run, UTC, ISO 8601."""
+    workload: Workload
+    """What must be equal between two runs before an efficiency may be computed from them."""
+    world: plan_schema.World
+    """The processes that really ran."""
+    versions: dict[str, str | None]
+    """Package name to version; null where a package is not installed."""
+    hardware: Hardware
+    """The machine of rank 0."""
+    steps: Steps
+    """How many optimizer steps were trained and timed."""
+    throughput: Throughput
+    """Work per second over the timed steps."""
+    step_seconds: StepSeconds
+    """Seconds per optimizer step, of the slowest rank in each step."""
+    memory: Memory
+    """Peak memory, the largest over all ranks."""
+    utilization: Utilization
+    """Model FLOP/s against the device's peak."""
+    losses: list[float | None]
+    """Mean training loss per optimizer step, in nats per token, averaged over all ranks and micro-steps."""
+    gradient_norms: list[float | None]
+    """Global 2-norm of the averaged gradient per step before clipping; null where the backend does not report it."""
+    notes: list[str]
+    """What a reader should know before quoting the numbers."""

@@ -1,0 +1,89 @@
+# Generated from the JSON Schemas by `make documents`; never edited.
+
+from __future__ import annotations
+
+from typing import Literal
+from dataclasses import dataclass
+from . import recipe_schema
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class World:
+    """The processes of the job."""
+
+    world_size: int
+    """Ranks in the job."""
+    num_nodes: int
+    """Machines in the job; divides world_size."""
+    processes_per_node: int
+    """Ranks on each machine."""
+    device: Literal["cuda", "cpu"]
+    """Kind of device each rank runs on."""
+    process_group_backend: Literal["nccl", "gloo"]
+    """Collective library: nccl on cuda, gloo on cpu."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """How many sequences and tokens one optimizer step takes."""
+
+    batch_size_per_gpu: int
+    """Sequences per rank in one forward pass."""
+    gradient_accumulation: int
+    """Micro-batches per optimizer step and data-parallel rank."""
+    data_parallel_size: int
+    """Ranks (or pipelines) that read different data: world_size / stages."""
+    global_batch_size: int
+    """Sequences per optimizer step over all ranks: the product of the three above."""
+    tokens_per_step: int | None
+    """global_batch_size x sequence_length; null without a model."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SettledPipeline:
+    """The pipeline with every number known."""
+
+    stages: int
+    """Pieces the layers are split into."""
+    chunks: int
+    """Micro-batches each batch is cut into."""
+    schedule: Literal["gpipe", "1f1b"]
+    """Order of forward and backward passes."""
+    bubble_fraction: float
+    """Idle share of the step for equal stages, (stages - 1) / (chunks + stages - 1); a fraction."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelSize:
+    """Counted from the model's configuration."""
+
+    parameters: int
+    """Trainable parameters, shared ones once."""
+    embedding_parameters: int
+    """Of these, token and position embedding tables that take no part in a matrix product."""
+    flops_per_token: int
+    """Model FLOPs per token, forward and backward: 6 x (parameters - embedding_parameters) + 12 x layers x hidden_size x sequence_length; attention counted whole (not halved for causality), recomputation not counted."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """A recipe settled for one backend and one world: every number is known. `gradwire.train` runs it."""
+
+    format_version: Literal[1]
+    """Version of this document's format."""
+    backend: Literal["native", "accelerate", "deepspeed"]
+    """Backend that trains: native (plain torch), accelerate or deepspeed."""
+    recipe_name: str
+    """The preset's name, or the recipe file's name without its suffix."""
+    recipe_sha256: str
+    """SHA-256 of the resolved recipe, without its summary and its num_gpus, as canonical JSON: equal for runs of one recipe at any size."""
+    recipe: recipe_schema.Recipe
+    """The resolved recipe: overrides applied, defaults filled in, `extends` and null."""
+    world: World
+    """The processes of the job."""
+    batch: Batch
+    """How many sequences and tokens one optimizer step takes."""
+    pipeline: SettledPipeline | None
+    """The settled pipeline; null: none, or a single stage."""
+    model_size: ModelSize | None
+    """Counted from the model's configuration; null where the user's own script brings the model."""

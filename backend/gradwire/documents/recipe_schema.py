@@ -1,0 +1,196 @@
+# Generated from the JSON Schemas by `make documents`; never edited.
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """A decoder-only language model built from its configuration with random weights."""
+
+    family: Literal["gpt2", "llama"]
+    """Architecture: gpt2 (learned positions, LayerNorm, GELU) or llama (rotary positions, RMSNorm, SwiGLU)."""
+    hidden_size: int
+    """Width of the residual stream."""
+    layers: int
+    """Number of transformer blocks."""
+    attention_heads: int
+    """Query heads per block; divides hidden_size."""
+    sequence_length: int
+    """Tokens per sequence."""
+    vocab_size: int = 256
+    """Number of token ids. The text is read as bytes, so at least 256."""
+    key_value_heads: int | None = None
+    """Key and value heads per block (llama only); divides attention_heads. Absent: as many as attention_heads."""
+    intermediate_size: int | None = None
+    """Width of the feed-forward layer. Absent: 4 x hidden_size."""
+    tie_embeddings: bool = False
+    """Whether the output projection shares the input embedding's weights."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Data:
+    """Text read as bytes, cut into sequences in an order fixed by the seed."""
+
+    path: str | None = None
+    """A text file, or a folder whose text files are read in name order. Absent: the source files of the Python standard library."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Training:
+    """Optimizer, precision, batch and size of the job."""
+
+    precision: Literal["fp32", "bf16-mixed", "bf16-true", "fp16-mixed"] = "fp32"
+    """fp32; bf16-mixed and fp16-mixed: 16-bit compute with fp32 master weights; bf16-true: weights, gradients and optimizer state in bf16."""
+    optimizer: Literal["Adam", "AdamW", "SGD"] = "AdamW"
+    """Adam (weight decay coupled: added to the gradient), AdamW (decoupled) or SGD (coupled, with momentum)."""
+    learning_rate: float = 0.0003
+    """Step size, constant over the run."""
+    weight_decay: float = 0.0
+    """Weight decay; coupled or decoupled as the optimizer's name says. Applied to every parameter."""
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    """Decay rates of Adam's and AdamW's two moment estimates."""
+    epsilon: float = 1e-08
+    """Term added to Adam's and AdamW's denominator."""
+    momentum: float = 0.0
+    """SGD's momentum."""
+    gradient_clip: float | None = None
+    """Largest allowed global 2-norm of the averaged gradient; null: no clipping."""
+    batch_size_per_gpu: int = 1
+    """Sequences per rank in one forward pass (the micro-batch)."""
+    gradient_accumulation: int = 1
+    """Micro-batches per optimizer step and data-parallel rank."""
+    global_batch_size: int | None = None
+    """Sequences per optimizer step over all ranks, as a check: batch_size_per_gpu x gradient_accumulation x data-parallel size must equal it. Absent: derived."""
+    num_gpus: int = 1
+    """Processes the recipe was written for, one per GPU (or per CPU worker); `--num-gpus` overrides it."""
+    device: Literal["cuda", "cpu"] | None = None
+    """Kind of device the processes run on. Absent: cuda where the machine has one, else cpu."""
+    flash_attention: bool = False
+    """Whether attention runs in a fused flash kernel; needs a 16-bit precision. false: the kernel is torch's choice."""
+    gradient_checkpointing: bool = False
+    """Whether each block's activations are recomputed in the backward pass instead of kept."""
+    gradient_checkpointing_reentrant: bool = False
+    """Whether recomputation uses torch's older reentrant form; it works with fewer other features."""
+    compile: bool = False
+    """Whether the model runs through torch.compile."""
+    max_steps: int = 100
+    """Optimizer steps to train."""
+    seed: int = 0
+    """Seed of the weights and of the order of the data; the same on every rank."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compression:
+    """Gradient compression under plain DDP."""
+
+    method: Literal["none", "fp16", "bf16", "powersgd"] = "none"
+    """none: full gradients; fp16, bf16: cast for the wire; powersgd: low-rank factors with error feedback (Vogels et al. 2019, arXiv:1905.13727)."""
+    matrix_approximation_rank: int = 4
+    """PowerSGD: rank of the low-rank approximation of each gradient matrix."""
+    warm_start: bool = True
+    """PowerSGD: whether each step starts from the last step's factor."""
+    error_feedback: bool = True
+    """PowerSGD: whether what was not sent is added to the next gradient."""
+    start_step: int = 10
+    """PowerSGD: first optimizer step that compresses, counted from 0; earlier steps send full gradients. At least 2 with warm_start or error_feedback."""
+    min_compression_rate: float = 2.0
+    """PowerSGD: matrices whose elements do not shrink by more than this factor are sent whole."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Overlap:
+    """DDP's reduction settings."""
+
+    bucket_cap_mb: float | None = None
+    """Gradients reduced together, in MiB. Absent: torch's own 25 MiB with a first bucket of 1 MiB."""
+    gradient_as_bucket_view: bool = False
+    """Whether gradients are views into the buckets, which saves one copy of the gradients."""
+    static_graph: bool = False
+    """Whether the set of used parameters never changes, which lets DDP plan ahead."""
+    find_unused_parameters: bool = False
+    """Whether each step searches for parameters that took no part in it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DataParallelism:
+    """What data-parallel ranks replicate and what they shard."""
+
+    strategy: Literal["ddp", "zero1", "zero2", "zero3", "fsdp"] = "ddp"
+    """ddp: everything replicated; zero1, zero2, zero3: optimizer state, then gradients, then parameters sharded by DeepSpeed; fsdp: all three sharded by torch's fully_shard."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pipeline:
+    """Layers split over stages, each batch cut into chunks that flow through them."""
+
+    chunks: int
+    """Micro-batches each batch_size_per_gpu is cut into; at least as many as stages, and divides batch_size_per_gpu."""
+    stages: int | None = None
+    """Pieces the layers are split into, one per rank of a pipeline. Absent: one per process."""
+    schedule: Literal["gpipe", "1f1b"] = "1f1b"
+    """Order of forward and backward passes: gpipe (all forward, then all backward) or 1f1b (one of each in turn; fewer activations kept)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeasurementOptions:
+    """What the throughput meter leaves out."""
+
+    warmup_steps: int = 3
+    """First optimizer steps that are trained but not timed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Backends:
+    """Keys in a backend's own spelling."""
+
+    accelerate: dict[str, Any] = field(default_factory=dict)
+    """Top-level keys of Accelerate's YAML config."""
+    deepspeed: dict[str, Any] = field(default_factory=dict)
+    """Top-level keys of DeepSpeed's JSON config."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Communication:
+    """How gradients are averaged between ranks."""
+
+    compression: Compression = field(default_factory=lambda: Compression())
+    """What is sent instead of the full gradient."""
+    overlap: Overlap = field(default_factory=lambda: Overlap())
+    """How reduction overlaps with the backward pass (DDP)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parallelism:
+    """How the work is split over ranks."""
+
+    data: DataParallelism = field(default_factory=lambda: DataParallelism())
+    """What data-parallel ranks replicate and what they shard."""
+    pipeline: Pipeline | None = None
+    """Layers split over stages; absent: no pipeline."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """What is trained, how gradients travel, and how the work is split. Never names a backend."""
+
+    extends: str | None = None
+    """Preset this recipe starts from; what is written here overrides it. Precedence: command line > this file > what it extends > schema default."""
+    summary: str | None = None
+    """One line that says what the recipe is for; shown by `gradwire presets`."""
+    model: Model | None = None
+    """The model that `gradwire.train` builds; absent when the user's own script brings its own."""
+    data: Data = field(default_factory=lambda: Data())
+    """The text that `gradwire.train` reads."""
+    training: Training = field(default_factory=lambda: Training())
+    """Optimizer, precision, batch and size of the job."""
+    communication: Communication = field(default_factory=lambda: Communication())
+    """How gradients are averaged between ranks."""
+    parallelism: Parallelism = field(default_factory=lambda: Parallelism())
+    """How the work is split over ranks."""
+    measurement: MeasurementOptions = field(default_factory=lambda: MeasurementOptions())
+    """What the throughput meter leaves out."""
+    backends: Backends = field(default_factory=lambda: Backends())
+    """Keys for one backend only; merged last, reported, and refused where they contradict the recipe."""

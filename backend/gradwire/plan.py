@@ -1,0 +1,155 @@
+"""Settles a recipe for one backend and one world: (recipe, world) -> Plan, every number known, nothing rounded."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Literal
+
+import msgspec
+
+from gradwire.documents.plan_schema import Batch, ModelSize, Plan, SettledPipeline, World
+from gradwire.documents.recipe_schema import Model, Recipe
+from gradwire.errors import UsageError
+
+Backend = Literal["native", "accelerate", "deepspeed"]
+Device = Literal["cuda", "cpu"]
+
+BACKENDS: tuple[Backend, ...] = ("native", "accelerate", "deepspeed")
+
+
+def settle(recipe: Recipe, *, recipe_name: str, backend: Backend, device: Device, num_nodes: int = 1) -> Plan:
+    """Return the plan of `recipe` (resolved and valid) on `backend`, over `recipe.training.num_gpus` processes.
+
+    `device` is what the processes run on; `recipe.training.device`, where given, must agree.
+    Raises UsageError where two numbers contradict each other; the text has both.
+    """
+    if recipe.training.device not in (None, device):
+        raise UsageError(f"training.device is {recipe.training.device}, but the plan is for {device}")
+    world = _settle_world(recipe.training.num_gpus, num_nodes, device)
+    pipeline = _settle_pipeline(recipe, world.world_size)
+    return Plan(
+        format_version=1,
+        backend=backend,
+        recipe_name=recipe_name,
+        recipe_sha256=recipe_sha256(recipe),
+        recipe=replace(recipe, extends=None),
+        world=world,
+        batch=_settle_batch(recipe, world.world_size, pipeline.stages if pipeline else 1),
+        pipeline=pipeline,
+        model_size=model_size(recipe.model) if recipe.model else None,
+    )
+
+
+def check_plan(plan: Plan) -> None:
+    """Raise UsageError when `plan`, read from a file, is not what its own recipe settles to: it was edited by hand."""
+    again = settle(
+        plan.recipe,
+        recipe_name=plan.recipe_name,
+        backend=plan.backend,
+        device=plan.world.device,
+        num_nodes=plan.world.num_nodes,
+    )
+    if again == plan:
+        return
+    differing = [name for name in Plan.__dataclass_fields__ if getattr(again, name) != getattr(plan, name)]
+    raise UsageError(
+        f"the plan contradicts its own recipe in {', '.join(differing)}; a plan is generated, not edited: "
+        "change the recipe and lower it again"
+    )
+
+
+def recipe_sha256(recipe: Recipe) -> str:
+    """Return a hash that is equal for runs of one recipe at any size: summary, extends and num_gpus left out."""
+    document = msgspec.to_builtins(recipe)
+    for key in ("extends", "summary"):
+        del document[key]
+    del document["training"]["num_gpus"]
+    canonical = msgspec.json.encode(document, order="sorted")
+    return hashlib.sha256(canonical).hexdigest()
+
+
+def model_size(model: Model) -> ModelSize:
+    """Return the parameter count and FLOPs per token of `model`.
+
+    FLOPs per token, forward and backward: 6 per parameter that takes part in a matrix product, plus
+    12 x layers x hidden_size x sequence_length for the two attention products (PaLM, arXiv:2204.02311, appendix B;
+    not halved for causality, recomputation not counted).
+    """
+    width, vocab = model.hidden_size, model.vocab_size
+    inner = model.intermediate_size or 4 * width
+    match model.family:
+        case "llama":
+            head_width = width // model.attention_heads
+            key_value_width = (model.key_value_heads or model.attention_heads) * head_width
+            block = 2 * width * width + 2 * width * key_value_width + 3 * width * inner + 2 * width
+            final_norm, position_table = width, 0
+        case "gpt2":
+            attention = 4 * width * width + 4 * width
+            block = attention + 2 * width * inner + inner + width + 4 * width
+            final_norm, position_table = 2 * width, model.sequence_length * width
+    token_table = vocab * width
+    output_projection = 0 if model.tie_embeddings else token_table
+    parameters = token_table + position_table + model.layers * block + final_norm + output_projection
+    # A tied table takes part in the output product, so it is not an embedding only.
+    embedding_parameters = position_table + (0 if model.tie_embeddings else token_table)
+    return ModelSize(
+        parameters=parameters,
+        embedding_parameters=embedding_parameters,
+        flops_per_token=6 * (parameters - embedding_parameters) + 12 * model.layers * width * model.sequence_length,
+    )
+
+
+def bubble_fraction(stages: int, chunks: int) -> float:
+    """Return the idle share of a step for equal stages, (p-1)/(m+p-1), a fraction (GPipe, arXiv:1811.06965)."""
+    return (stages - 1) / (chunks + stages - 1)
+
+
+def _settle_world(world_size: int, num_nodes: int, device: Device) -> World:
+    if world_size % num_nodes:
+        raise UsageError(
+            f"{world_size} processes do not split evenly over {num_nodes} nodes; "
+            f"{world_size // num_nodes * num_nodes or num_nodes} or {(world_size // num_nodes + 1) * num_nodes} do"
+        )
+    return World(
+        world_size=world_size,
+        num_nodes=num_nodes,
+        processes_per_node=world_size // num_nodes,
+        device=device,
+        process_group_backend="nccl" if device == "cuda" else "gloo",
+    )
+
+
+def _settle_pipeline(recipe: Recipe, world_size: int) -> SettledPipeline | None:
+    asked = recipe.parallelism.pipeline
+    if asked is None:
+        return None
+    stages = asked.stages or world_size
+    if world_size % stages:
+        raise UsageError(f"parallelism.pipeline.stages: {stages} stages do not divide {world_size} processes")
+    if stages == 1:
+        return None
+    return SettledPipeline(
+        stages=stages,
+        chunks=asked.chunks,
+        schedule=asked.schedule,
+        bubble_fraction=bubble_fraction(stages, asked.chunks),
+    )
+
+
+def _settle_batch(recipe: Recipe, world_size: int, stages: int) -> Batch:
+    training = recipe.training
+    data_parallel_size = world_size // stages
+    global_batch_size = training.batch_size_per_gpu * training.gradient_accumulation * data_parallel_size
+    if training.global_batch_size not in (None, global_batch_size):
+        raise UsageError(
+            f"training.global_batch_size is {training.global_batch_size}, but {training.batch_size_per_gpu} x "
+            f"{training.gradient_accumulation} x {data_parallel_size} data-parallel ranks is {global_batch_size}"
+        )
+    return Batch(
+        batch_size_per_gpu=training.batch_size_per_gpu,
+        gradient_accumulation=training.gradient_accumulation,
+        data_parallel_size=data_parallel_size,
+        global_batch_size=global_batch_size,
+        tokens_per_step=global_batch_size * recipe.model.sequence_length if recipe.model else None,
+    )
