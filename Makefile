@@ -1,0 +1,50 @@
+# Gradwire: `make help` lists what can be made. Everything is installed into .venv with the versions of constraints.txt.
+
+PYTHON ?= python3
+BIN    := .venv/bin
+# DeepSpeed compiles its operators once; kept here, a build that was interrupted can be seen and removed.
+export TORCH_EXTENSIONS_DIR ?= $(CURDIR)/.torch_extensions
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-fast lint format documents wheel clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+demo: .venv/installed ## Install, then train one recipe on three backends, 1 and 2 processes, and compare them
+	$(BIN)/gradwire compare cpu/ddp --backends native,accelerate,deepspeed --num-gpus 1,2 --out runs/demo
+
+test: .venv/installed-dev ## Install, then run every test that this machine can run
+	$(BIN)/python -m pytest
+
+test-fast: .venv/installed-dev ## Only the tests that start no worker processes
+	$(BIN)/python -m pytest -m 'not distributed and not slow'
+
+lint: .venv/installed-dev ## Check style, types, layers and that the documents match their schemas
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/datamodel-codegen --check
+
+format: .venv/installed-dev ## Rewrite the sources in the project's style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+documents: .venv/installed-dev ## Generate backend/gradwire/documents from schemas/
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/datamodel-codegen
+
+wheel: .venv/installed-dev ## Build the wheel and the source archive into dist/
+	$(BIN)/python -m build
+
+clean: ## Remove everything that was made
+	rm -rf .venv .torch_extensions build dist runs .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all]'
+	@touch $@
+
+.venv/installed-dev: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@touch $@
