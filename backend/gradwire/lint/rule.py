@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from gradwire.lint.finding import Edit, Finding, Severity
 from gradwire.lint.job import Job, Versions
@@ -33,33 +33,33 @@ Check = Callable[[Document, Job], Iterable[Hit]]
 class Rule:
     """`check` gets one document of kind `reads` and the job that it belongs to.
 
-    `needs` names the further kinds that the job must have. `since` and `until` bound, by library, the versions
-    that behave so: from the first, up to but without the second.
+    `needs` names the further kinds that the job must have. `since` and `until` bound the versions of the library that
+    reads the file and behaves so: from the first, up to but without the second.
     """
 
     code: str
     name: str
     severity: Severity
-    reads: Kind
+    reads: Kind | Literal["any"]
     summary: str
     check: Check
     url: str | None = None
     needs: tuple[Kind, ...] = ()
-    library: str = ""
     since: str | None = None
     until: str | None = None
-    tags: tuple[str, ...] = field(default=())
 
     def holds_for(self, versions: Versions) -> bool:
         """Whether the library version that will read the file behaves so."""
-        version = as_version(versions.of(self.library or self.reads))
+        if self.since is None and self.until is None:
+            return True
+        version = as_version(versions.of(self.reads))
         if self.since is not None and version < as_version(self.since):
             return False
         return self.until is None or version < as_version(self.until)
 
-    def applies_to(self, job: Job) -> bool:
-        """Whether the job has the files that the rule looks at."""
-        return all(job.document(kind) is not None for kind in (self.reads, *self.needs))
+    def applies_to(self, document: Document, job: Job) -> bool:
+        """Whether the rule looks at this document, and the job has the other files that it needs."""
+        return self.reads in ("any", document.kind) and all(job.document(kind) is not None for kind in self.needs)
 
 
 def finding_of(rule: Rule, document: Document, hit: Hit) -> Finding:
