@@ -1,7 +1,6 @@
 """What DDP sends instead of the full gradient: torch's PowerSGD, or gradients cast to 16 bits for the wire."""
 
-from __future__ import annotations
-
+# No `from __future__ import annotations`: torch compares a hook's annotations with its own classes.
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, assert_never
@@ -87,7 +86,7 @@ def _safe_powersgd_hook(state: Any, process_group: Any) -> Callable[[Any, Any], 
     """
     over_gloo = torch.distributed.get_backend(process_group) == "gloo"
 
-    def hook(state: Any, bucket: Any) -> Any:
+    def hook(state: Any, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if over_gloo and state.iter >= state.start_powerSGD_iter and not (bucket.is_last() and bucket.index() == 0):
             mebibytes = bucket.buffer().numel() * bucket.buffer().element_size() / 2**20
             raise EnvironmentNotFit(
@@ -100,7 +99,7 @@ def _safe_powersgd_hook(state: Any, process_group: Any) -> Callable[[Any, Any], 
     return hook
 
 
-def _bf16_hook(process_group: Any, bucket: Any) -> Any:
+def _bf16_hook(process_group: Any, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average the bucket in bf16; torch's own bf16 hook refuses gloo by its name although gloo reduces bf16."""
     group = process_group if process_group is not None else torch.distributed.group.WORLD
     gradient = bucket.buffer()

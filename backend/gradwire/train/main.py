@@ -101,11 +101,13 @@ def _run(setting: Setting, out_folder: Path) -> None:
 
 def _print_and_leave(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
     """End after a bug's traceback: threads of the communication library must not keep the process alive."""
-    traceback.print_exception(kind, value, trace)
+    # torch.distributed puts its own hook before this one and a buffer in the place of sys.stderr.
+    traceback.print_exception(kind, value, trace, file=sys.__stderr__)
     _leave(1)
 
 
 def _leave(exit_code: int) -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr, sys.__stderr__):
+        if stream is not None:
+            stream.flush()
     os._exit(exit_code)
