@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gradwire.compare.format import ABSENT, loss, memory, name_of, percent, rate, three_digits, times
-from gradwire.compare.verdict import verdict
+from gradwire.compare.verdict import standing, verdict
 from gradwire.documents.comparison_schema import Cell, Comparison
 
 if TYPE_CHECKING:
@@ -75,23 +75,13 @@ def _table(cells: Sequence[Cell]) -> Table:
             rate(cell.tokens_per_second),
             times(cell.speedup),
             percent(cell.scaling_efficiency),
-            Text(_standing(cell), style=_GRADE_STYLES.get(cell.grade or "", "red" if cell.status == "failed" else "")),
+            Text(standing(cell), style=_GRADE_STYLES.get(cell.grade or "", "red" if cell.status == "failed" else "")),
             loss(cell.final_loss),
             memory(cell.peak_memory_bytes),
             _step(cell, per_second),
             end_section=last_of_backend,
         )
     return table
-
-
-def _standing(cell: Cell) -> str:
-    match cell.status:
-        case "failed":
-            return "failed"
-        case "not-comparable":
-            return "(see below)"
-        case "ok":
-            return cell.grade or "baseline"
 
 
 def _step(cell: Cell, per_second: int) -> str:

@@ -20,6 +20,17 @@ def verdict(comparison: Comparison) -> str:
     return " ".join(sentence for sentence in sentences if sentence)
 
 
+def standing(cell: Cell) -> str:
+    """Return a cell's grade, or in a word why it has none."""
+    match cell.status:
+        case "failed":
+            return "failed"
+        case "not-comparable":
+            return "see below"
+        case "ok":
+            return cell.grade or "baseline"
+
+
 def _scaling(cells: Sequence[Cell]) -> str:
     graded = [cell for cell in cells if cell.grade is not None and cell.scaling_efficiency is not None]
     if not graded:
