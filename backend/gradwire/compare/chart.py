@@ -24,7 +24,7 @@ class Chart:
     """One chart as an `<svg>` element for a page; its label has every point, for those who cannot see it."""
 
     name: str
-    title: str
+    caption: str
     svg: str
 
 
@@ -41,16 +41,16 @@ def charts(comparison: Comparison) -> list[Chart]:
     return [
         Chart(
             name=name,
-            title=title,
+            caption=caption,
             svg=_inlined(_drawn([draw], comparison, salt=name), name, f"{title}. {_in_words(comparison, name)}"),
         )
-        for name, title, draw in _CHARTS
+        for name, title, caption, draw in _CHARTS
     ]
 
 
 def standalone_svg(comparison: Comparison) -> str:
     """Return all charts side by side as one SVG file on white; raises EnvironmentNotFit where matplotlib is missing."""
-    text = _drawn([draw for _, _, draw in _CHARTS], comparison, salt="comparison")
+    text = _drawn([draw for _, _, _, draw in _CHARTS], comparison, salt="comparison")
     title = f"{comparison.recipe_name}: throughput, scaling efficiency and loss"
     head = f'role="img" aria-label="{_escaped(title)}" '
     return text.replace("<svg ", f"<svg {head}", 1)
@@ -101,10 +101,26 @@ def _drawing_rules(salt: str) -> Iterator[None]:
         yield
 
 
-_CHARTS: tuple[tuple[str, str, Callable[[Axes, Comparison], None]], ...] = (
-    ("throughput", "Throughput against the number of processes", draw_throughput),
-    ("efficiency", "Scaling efficiency against the number of processes", draw_efficiency),
-    ("losses", "Training loss, step by step", draw_losses),
+_CHARTS: tuple[tuple[str, str, str, Callable[[Axes, Comparison], None]], ...] = (
+    (
+        "throughput",
+        "Throughput against the number of processes, in tokens per second",
+        "Dotted: ideal scaling from the smallest size of each backend. Upright bars: from the slowest to the fastest "
+        "repeat.",
+        draw_throughput,
+    ),
+    (
+        "efficiency",
+        "Scaling efficiency against the number of processes",
+        "Throughput as a share of ideal, against the smallest size of the same backend.",
+        draw_efficiency,
+    ),
+    (
+        "losses",
+        "Training loss from the first to the last step",
+        "Runs that train the same thing have the same curve: wide lines lie under narrow ones.",
+        draw_losses,
+    ),
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from gradwire.compare import format as readable
 from gradwire.compare.chart import charts, standalone_svg
 from gradwire.compare.facts import facts_of
-from gradwire.compare.verdict import standing, verdict
+from gradwire.compare.verdict import findings, standing
 from gradwire.documents.comparison_schema import Cell, Comparison
 from gradwire.documents.measurement_schema import Measurement
 from gradwire.errors import EnvironmentNotFit
@@ -88,6 +88,7 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
         "memory": readable.memory,
         "seconds": readable.seconds,
         "name": readable.name_of,
+        "unbroken": lambda text: text.replace(" %", "\u00a0%"),
     }
     environment.filters.update(filters)
     cells = comparison.cells
@@ -95,7 +96,7 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
     loss_rows = _loss_rows(loss_cells)
     return environment.get_template("report.html.j2").render(
         comparison=comparison,
-        verdict=verdict(comparison),
+        findings=findings(comparison),
         scaling={
             "weak": "Weak scaling: the batch per process is fixed.",
             "strong": "Strong scaling: the global batch is fixed.",
@@ -105,7 +106,7 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
         unfit=[cell for cell in cells if cell.status != "ok"],
         # Drawn here, and free of what a stranger wrote except in an escaped label.
         charts=[
-            {"title": chart.title, "svg": Markup(chart.svg)}  # noqa: S704
+            {"caption": chart.caption, "svg": Markup(chart.svg)}  # noqa: S704
             for chart in charts(comparison)
         ]
         if loss_cells

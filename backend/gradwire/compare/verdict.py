@@ -1,4 +1,4 @@
-"""Says in one or two sentences what a comparison found."""
+"""Says in a few sentences what a comparison found."""
 
 from __future__ import annotations
 
@@ -10,14 +10,22 @@ from gradwire.documents.comparison_schema import Cell, Comparison
 
 
 def verdict(comparison: Comparison) -> str:
-    """Return the finding: how each backend scales at the largest graded size, who is fastest, and what failed."""
+    """Return the finding in a few sentences; see `findings`."""
+    return " ".join(findings(comparison))
+
+
+def findings(comparison: Comparison) -> list[str]:
+    """Return sentences, the most telling first: how each backend scales, who is fastest, and what failed.
+
+    Scaling is told at the largest graded size, speed at the largest measured one.
+    """
     cells = comparison.cells
     measured = [cell for cell in cells if cell.tokens_per_second is not None or cell.samples_per_second is not None]
     if not measured:
-        return f"Nothing was measured: {_all_of(len(cells))} failed."
+        return [f"Nothing was measured: {_all_of(len(cells))} failed."]
     crowded = [f"But {note}." for note in comparison.notes if note.endswith(CROWDED)]
     sentences = [_scaling(cells), _fastest(measured), *crowded, _failures(cells)]
-    return " ".join(sentence for sentence in sentences if sentence)
+    return [sentence for sentence in sentences if sentence]
 
 
 def standing(cell: Cell) -> str:
