@@ -135,9 +135,8 @@ def _from(origin: dict[str, Any] | None) -> str:
     if origin is None:
         return "nothing: the section is absent"
     if origin["layer"] == "default":
-        return "the schema's default"
-    place = origin["source"] if origin["line"] is None else f"{origin['source']}:{origin['line']}:{origin['column']}"
-    return place if origin["layer"] == "command line" else f"{origin['layer']} {place}"
+        return "schema default"
+    return origin["source"] if origin["line"] is None else f"{origin['source']}:{origin['line']}:{origin['column']}"
 
 
 def _print_key(document: dict[str, Any]) -> None:
@@ -158,6 +157,9 @@ def _print_section(document: dict[str, Any]) -> None:
     say(document["path"])
     say(wrapped(document["description"], indent=2))
     say()
-    width = max(len(f"{key['path']} = {shown(key['value'])}") for key in document["keys"])
-    for key in document["keys"]:
-        say(f"  {key['path'] + ' = ' + shown(key['value']):<{width}}  # {_from(key['origin'])}")
+    # Within the section, the section's name is noise.
+    inside = f"{document['path']}."
+    lines = [(f"{key['path'].removeprefix(inside)} = {shown(key['value'])}", key["origin"]) for key in document["keys"]]
+    width = max(len(line) for line, _ in lines)
+    for line, origin in lines:
+        say(f"  {line:<{width}}  # {_from(origin)}")

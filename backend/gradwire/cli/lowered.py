@@ -42,7 +42,7 @@ def headline(plan: Plan) -> str:
 
 def say_fields(report: LoweringReport, *, verbose: bool) -> None:
     """Print what became of the fields: the notable ones, or all of them."""
-    counts = Counter(field.outcome for field in report.fields)
+    counts = Counter[str](field.outcome for field in report.fields)
     say("fields: " + ", ".join(f"{counts[outcome]} {outcome}" for outcome in _OUTCOMES if counts[outcome]))
     shown_fields = [field for field in report.fields if verbose or field.outcome in ("emulated", "refused")]
     if verbose:

@@ -59,7 +59,9 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
-    """Return the arguments with `run`, the verb's function; words after a lone `--` are in `program`, else None.
+    """Return the arguments with `run`, the verb's function, and `words`, the line itself.
+
+    Words after a lone `--` are in `program`, else None, of the verbs that take a script.
 
     Raises UsageError; ends the process, as argparse does, for --help and --version.
     """
@@ -80,6 +82,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         raise UsageError(f"gradwire {verb} takes no script after `--`; lower and launch do")
     if program is not None:
         arguments.program = program
+    arguments.words = list(words)
     return arguments
 
 
