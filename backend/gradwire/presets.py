@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def preset_path(name: str) -> Path:
     # Looked up, never joined unseen: `../` and absolute paths are not in the list.
     if name in names:
         return presets_folder() / f"{name}{_SUFFIX}"
-    shown = ascii(name)
+    shown = json.dumps(name)
     inside = [known for known in names if known.startswith(f"{name}/")]
     if inside:
         raise UsageError(f"{shown} is a group of presets: {', '.join(inside)}")

@@ -39,8 +39,8 @@ def powersgd_starts_before_the_end(recipe: Recipe) -> Broken | None:
     earlier = f"start_step {max_steps - 1} or less, or " if max_steps > 2 else ""
     return Broken(
         paths=(_START, "training.max_steps", _METHOD),
-        message=f"PowerSGD starts at step {compression.start_step}, but the run has {max_steps} steps, so nothing would "
-        f"ever be compressed; use {earlier}max_steps {compression.start_step + 1} or more",
+        message=f"PowerSGD starts at step {compression.start_step}, but the run has {max_steps} steps, so nothing "
+        f"would ever be compressed; use {earlier}max_steps {compression.start_step + 1} or more",
         url="https://github.com/epfml/powersgd/issues/17",
     )
 
@@ -82,7 +82,8 @@ def compression_needs_data_parallel_ranks(recipe: Recipe) -> Broken | None:
     return Broken(
         paths=(_METHOD, "parallelism.pipeline.stages", "training.num_gpus"),
         message=f"compression {method} has nothing to compress: the pipeline's {stage_count(recipe)} stages take all "
-        f"{recipe.training.num_gpus} processes, so no gradients are averaged; use compression.method none, or fewer stages",
+        f"{recipe.training.num_gpus} processes, so no gradients are averaged; "
+        "use compression.method none, or fewer stages",
     )
 
 

@@ -25,7 +25,7 @@ def fp16_needs_a_gpu(recipe: Recipe, device: Device) -> Broken | None:
 
 
 def powersgd_on_gloo_has_one_bucket(recipe: Recipe, device: Device) -> Broken | None:
-    """torch's hook starts collectives from callbacks, so over gloo ranks issue those of two buckets in any order: it hangs."""
+    """torch's hook starts collectives from callbacks: over gloo, two buckets' come in any order, and it hangs."""
     if device != "cpu" or recipe.communication.compression.method != "powersgd" or recipe.model is None:
         return None
     gradient_bytes = parameter_count(recipe.model) * (2 if recipe.training.precision == "bf16-true" else 4)
@@ -52,5 +52,5 @@ def powersgd_on_gloo_uses_every_parameter(recipe: Recipe, device: Device) -> Bro
             "communication.compression.method",
             "training.device",
         ),
-        message="PowerSGD hangs on cpu with find_unused_parameters; set it to false, or use static_graph",
+        message="PowerSGD hangs on cpu with find_unused_parameters; set it to false",
     )

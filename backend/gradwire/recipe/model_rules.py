@@ -32,8 +32,9 @@ def rotary_heads_are_even(recipe: Recipe) -> Broken | None:
         return None
     return Broken(
         paths=("model.hidden_size", "model.attention_heads"),
-        message=f"hidden_size {model.hidden_size} over {model.attention_heads} attention_heads makes heads of {head_width}, "
-        f"and llama's rotary positions need an even width; use hidden_size {model.attention_heads * (head_width + 1)}",
+        message=f"hidden_size {model.hidden_size} over {model.attention_heads} attention_heads makes heads of "
+        f"{head_width}, and llama's rotary positions need an even width; "
+        f"use hidden_size {model.attention_heads * (head_width + 1)}",
     )
 
 
@@ -106,8 +107,8 @@ def reentrant_runs_once_per_parameter(recipe: Recipe) -> Broken | None:
         return None
     return Broken(
         paths=(f"{_CHECKPOINTING}_reentrant", "communication.overlap.find_unused_parameters", _CHECKPOINTING),
-        message="reentrant gradient checkpointing with find_unused_parameters fails in DDP with 'marked ready only once'; "
-        "set gradient_checkpointing_reentrant or find_unused_parameters to false",
+        message="reentrant gradient checkpointing with find_unused_parameters fails in DDP with 'marked ready "
+        "only once'; set gradient_checkpointing_reentrant or find_unused_parameters to false",
     )
 
 

@@ -34,8 +34,8 @@ def global_batch_is_the_product(recipe: Recipe) -> Broken | None:
             "training.batch_size_per_gpu",
             "parallelism.pipeline.stages",
         ),
-        message=f"global_batch_size is {asked}, but batch_size_per_gpu {training.batch_size_per_gpu} x gradient_accumulation "
-        f"{training.gradient_accumulation} x data-parallel size {ranks} is {product}; {way_out}, "
+        message=f"global_batch_size is {asked}, but batch_size_per_gpu {training.batch_size_per_gpu} x "
+        f"gradient_accumulation {training.gradient_accumulation} x data-parallel size {ranks} is {product}; {way_out}, "
         "or leave global_batch_size out: it is derived",
         url="https://github.com/OpenRLHF/OpenRLHF/issues/346",
     )

@@ -8,7 +8,7 @@ from typing import Any
 from gradwire.recipe.document import Path
 from gradwire.recipe.schema_index import children, homes
 from gradwire.recipe.show import show_path, show_value
-from gradwire.recipe.vocabulary import OTHER_VALUES, RECIPE_PATH
+from gradwire.recipe.vocabulary import NOTES, OTHER_VALUES, RECIPE_PATH
 
 _CLOSE = 0.75
 
@@ -25,7 +25,8 @@ def hint_for_key(path: Path) -> str:
         owners = [show_path(home[:-1]) or "the top level" for home in homes()[word]]
         return f"{word} belongs under {' or '.join(owners)}"
     if word in RECIPE_PATH:
-        return f"the recipe's word is {_relative(RECIPE_PATH[word], parent)}"
+        note = f": {NOTES[word]}" if word in NOTES else ""
+        return f"the recipe's word is {_relative(RECIPE_PATH[word], parent)}{note}"
     close = difflib.get_close_matches(word, siblings, n=1, cutoff=_CLOSE)
     if close:
         return f"did you mean {close[0]}?"

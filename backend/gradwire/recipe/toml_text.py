@@ -59,7 +59,7 @@ def _find_places(text: str) -> tuple[dict[Path, Place], dict[Path, Place]]:
 
 def _find_faults(value: Any, path: Path, source: str, places: dict[Path, Place]) -> list[Violation]:
     if len(path) > _DEEPEST:
-        return [_violation(source, places.get(path), path, f"nested deeper than {_DEEPEST} levels")]
+        return [_violation(source, places.get(path[:2]), path[:2], f"nested deeper than {_DEEPEST} levels")]
     match value:
         case dict():
             return [fault for key, item in value.items() for fault in _find_faults(item, (*path, key), source, places)]

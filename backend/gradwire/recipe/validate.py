@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -18,9 +18,6 @@ from gradwire.recipe.schema_index import recipe_schema
 from gradwire.recipe.show import show_path, show_value
 from gradwire.recipe.suggest import hint_for_choice, hint_for_key
 
-if TYPE_CHECKING:
-    from jsonschema.exceptions import ValidationError
-
 _NAMES = {
     "object": "a mapping of keys to values",
     "array": "a list",
@@ -32,6 +29,7 @@ _NAMES = {
 }
 _YES = frozenset({"yes", "on", "y", "true"})
 _NO = frozenset({"no", "off", "n", "false"})
+_NOTHING = frozenset({"none", "nil", "off", "no", "false"})
 _NUMBER = re.compile(r"\s*[-+]?[0-9][0-9_,]*(\.[0-9]*)?([eE][-+]?[0-9]+)?\s*")
 
 
@@ -67,11 +65,12 @@ def _violation(found: _Finding, merged: Merged) -> Violation:
 
 
 def _origin(found: _Finding, merged: Merged) -> Origin:
-    places = merged.keys if found.at_key else merged.values
-    path = found.path
-    while path not in places and path:
-        path, places = path[:-1], merged.values
-    return places[path]
+    if found.at_key or found.path not in merged.values:
+        # What is missing is missing below the key of its section.
+        for path in (found.path, found.path[:-1]):
+            if path in merged.keys:
+                return merged.keys[path]
+    return merged.values[found.path]
 
 
 def _find(data: Any) -> list[_Finding]:
@@ -81,11 +80,11 @@ def _find(data: Any) -> list[_Finding]:
     checker = Draft202012Validator.TYPE_CHECKER.redefine(
         "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
     )
-    validator = extend(Draft202012Validator, type_checker=checker)(recipe_schema())
+    validator = extend(Draft202012Validator, type_checker=checker)(recipe_schema())  # type: ignore[no-untyped-call]
     return [found for error in validator.iter_errors(data) for found in _explain(error)]
 
 
-def _explain(error: ValidationError) -> Iterator[_Finding]:
+def _explain(error: Any) -> Iterator[_Finding]:
     path: Path = tuple(error.absolute_path)
     value, limit = error.instance, error.validator_value
     match error.validator:
@@ -112,7 +111,7 @@ def _explain(error: ValidationError) -> Iterator[_Finding]:
             yield _Finding(path=path, message=f"{show_value(value)} {_LIMITS[str(keyword)](limit)}")
 
 
-def _explain_any_of(error: ValidationError, path: Path) -> Iterator[_Finding]:
+def _explain_any_of(error: Any, path: Path) -> Iterator[_Finding]:
     """One of several shapes: what is wrong with the shape that the value has."""
     inner = [
         below
@@ -146,6 +145,8 @@ def _type_hint(value: Any, allowed: list[str]) -> str:
     match value:
         case None if "object" in allowed:
             return " (an empty section? remove its line, or write keys below it)"
+        case str() if "null" in allowed and value.lower() in _NOTHING:
+            return " (write null)"
         case None:
             return " (remove the line for the default)"
         case str() if "boolean" in allowed and value.lower() in _YES:

@@ -162,3 +162,13 @@ OTHER_VALUES: Mapping[str, Mapping[str, str]] = {
     "parallelism.pipeline.schedule": {"one_f_one_b": "1f1b", "fill-drain": "gpipe"},
 }
 """From another tool's value, in lower case, to the recipe's own, by dotted path."""
+
+NOTES: Mapping[str, str] = {
+    "reduce_bucket_size": "MiB, not elements",
+    "allgather_bucket_size": "MiB, not elements",
+    "bf16": "bf16-mixed or bf16-true",
+    "fp16": "fp16-mixed",
+    "zero_stage": "zero1, zero2 or zero3",
+    "zero_optimization": "zero1, zero2 or zero3",
+}
+"""What a user of another tool's key has to know beyond the recipe's own."""

@@ -20,7 +20,12 @@ def describe_syntax_error(error: MarkedYAMLError) -> str:
             return "a tab indents this line; YAML takes spaces only"
         return f"an unquoted value cannot start with {bad_start.group(1)}; put it in quotes"
     if problem == "mapping values are not allowed here":
-        return "a ':' where no key can be: check the indentation of this line, or quote a value that holds ': '"
+        return (
+            "a ':' where no key can be: check this line's indentation and the line above for a missing ':', "
+            "or quote a value that holds ': '"
+        )
+    if problem.startswith("expected '<document start>'"):
+        return "this stands outside the document: one closing bracket too many, or a line less indented than the first"
     if problem == "found unexpected end of stream" and "quoted" in (error.context or ""):
         return f"the quote opened{since} is never closed"
     if error.context in ("while parsing a flow sequence", "while parsing a flow mapping"):

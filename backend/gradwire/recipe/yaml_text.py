@@ -10,21 +10,19 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
 from ruamel.yaml.events import (
     AliasEvent,
-    DocumentEndEvent,
     DocumentStartEvent,
-    Event,
     MappingEndEvent,
     MappingStartEvent,
     NodeEvent,
     ScalarEvent,
     SequenceEndEvent,
     SequenceStartEvent,
-    StreamEndEvent,
 )
 
 from gradwire.errors import InvalidRecipe, Violation
 from gradwire.recipe.document import Document, Path, Place
 from gradwire.recipe.scalars import Scalar, UnusableNumber, resolve_plain
+from gradwire.recipe.show import show_key, show_value
 from gradwire.recipe.yaml_errors import describe_syntax_error
 
 MAX_DEPTH = 32
@@ -37,8 +35,9 @@ MAX_NODES = 10_000
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Node:
     place: Place
-    content: Scalar | list[_Node] | list[tuple[str, Place, _Node]]
-    is_mapping: bool = False
+    scalar: Scalar = None
+    items: list[_Node] | None = None
+    pairs: list[tuple[str, Place, _Node]] | None = None
     size: int = 1
     height: int = 1
 
@@ -48,7 +47,7 @@ def parse_yaml(text: str, *, source: str) -> Document:
     root = _Composer(source).compose(text)
     if root is None:
         _raise(source, None, "is empty; a recipe is a mapping, for example `extends: cpu/ddp`")
-    if not root.is_mapping:
+    if root.pairs is None:
         _raise(source, root.place, "the top level must be a mapping of keys to values, for example `extends: cpu/ddp`")
     key_places: dict[Path, Place] = {}
     value_places: dict[Path, Place] = {}
@@ -64,12 +63,12 @@ def parse_value(text: str, *, source: str) -> Any:
 
 def _expand(node: _Node, path: Path, key_places: dict[Path, Place], value_places: dict[Path, Place]) -> Any:
     value_places[path] = node.place
-    if not isinstance(node.content, list):
-        return node.content
-    if not node.is_mapping:
-        return [_expand(item, (*path, i), key_places, value_places) for i, item in enumerate(node.content)]
+    if node.items is not None:
+        return [_expand(item, (*path, i), key_places, value_places) for i, item in enumerate(node.items)]
+    if node.pairs is None:
+        return node.scalar
     mapping: dict[str, Any] = {}
-    for key, place, value in node.content:
+    for key, place, value in node.pairs:
         key_places[(*path, key)] = place
         mapping[key] = _expand(value, (*path, key), key_places, value_places)
     return mapping
@@ -86,19 +85,19 @@ class _Composer:
         self.faults: list[Violation] = []
 
     def compose(self, text: str) -> _Node | None:
-        events: Iterator[Event] = YAML(typ="safe", pure=True).parse(text)
+        events: Iterator[Any] = YAML(typ="safe", pure=True).parse(text)
         try:
             root = self._document(events)
         except MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             self._stop(_place(mark) if mark else None, describe_syntax_error(error))
         except YAMLError as error:
-            self._stop(None, f"not valid YAML: {error}")
+            self._stop(None, f"not valid YAML: {str(error).splitlines()[0]}")
         if self.faults:
             raise InvalidRecipe(self.faults)
         return root
 
-    def _document(self, events: Iterator[Event]) -> _Node | None:
+    def _document(self, events: Iterator[Any]) -> _Node | None:
         root: _Node | None = None
         for event in events:
             match event:
@@ -109,12 +108,13 @@ class _Composer:
                         self._fault(_place(event.start_mark), "recipes are YAML 1.2; remove the %YAML line")
                 case NodeEvent():
                     root = self._node(event, events, 1)
-                case DocumentEndEvent() | StreamEndEvent() | _:
-                    pass
         return root
 
-    def _node(self, event: Event, events: Iterator[Event], depth: int) -> _Node:
+    def _node(self, event: Any, events: Iterator[Any], depth: int, *, absent_at: Place | None = None) -> _Node:
         place = _place(event.start_mark)
+        if absent_at and isinstance(event, ScalarEvent) and not event.style and not event.value:
+            # A value that is left out has its mark at whatever comes next.
+            place = absent_at
         if depth > MAX_DEPTH:
             self._stop(place, f"nested deeper than {MAX_DEPTH} levels")
         if isinstance(event, AliasEvent):
@@ -131,14 +131,14 @@ class _Composer:
             case SequenceStartEvent():
                 node = self._sequence(place, events, depth)
             case _:
-                node = _Node(place=place, content=self._scalar(event))
+                node = _Node(place=place, scalar=self._scalar(event))
         if event.anchor is not None:
             self.open_anchors.discard(event.anchor)
             self.anchors[event.anchor] = node
         return node
 
-    def _mapping(self, place: Place, events: Iterator[Event], depth: int) -> _Node:
-        items: list[tuple[str, Place, _Node]] = []
+    def _mapping(self, place: Place, events: Iterator[Any], depth: int) -> _Node:
+        pairs: list[tuple[str, Place, _Node]] = []
         first_places: dict[str, Place] = {}
         size = height = 1
         for event in events:
@@ -146,22 +146,20 @@ class _Composer:
                 break
             key_place = _place(event.start_mark)
             key = self._key(event, events, depth)
-            value = self._node(next(events), events, depth + 1)
+            value = self._node(next(events), events, depth + 1, absent_at=key_place)
             size, height = self._grow(size, height, value, key_place)
             if key is None:
                 continue
             if key in first_places:
                 first = first_places[key]
-                self._fault(
-                    key_place,
-                    f"key {key!r} is written twice, first at {self.source}:{first.line}:{first.column}; keep one",
-                )
+                where = f"line {first.line}, column {first.column}"
+                self._fault(key_place, f"key {show_key(key)} is written twice, first at {where}; keep one")
                 continue
             first_places[key] = key_place
-            items.append((key, key_place, value))
-        return _Node(place=place, content=items, is_mapping=True, size=size, height=height)
+            pairs.append((key, key_place, value))
+        return _Node(place=place, pairs=pairs, size=size, height=height)
 
-    def _sequence(self, place: Place, events: Iterator[Event], depth: int) -> _Node:
+    def _sequence(self, place: Place, events: Iterator[Any], depth: int) -> _Node:
         items: list[_Node] = []
         size = height = 1
         for event in events:
@@ -169,7 +167,7 @@ class _Composer:
                 break
             items.append(self._node(event, events, depth + 1))
             size, height = self._grow(size, height, items[-1], items[-1].place)
-        return _Node(place=place, content=items, size=size, height=height)
+        return _Node(place=place, items=items, size=size, height=height)
 
     def _grow(self, size: int, height: int, child: _Node, place: Place) -> tuple[int, int]:
         size += child.size
@@ -187,15 +185,16 @@ class _Composer:
             self._stop(place, f"nested deeper than {MAX_DEPTH} levels")
         return node
 
-    def _key(self, event: Event, events: Iterator[Event], depth: int) -> str | None:
+    def _key(self, event: Any, events: Iterator[Any], depth: int) -> str | None:
         place = _place(event.start_mark)
         node = self._node(event, events, depth + 1)
-        if isinstance(event, ScalarEvent) and not event.style and node.content == "<<":
+        if isinstance(event, ScalarEvent) and not event.style and node.scalar == "<<":
             self._fault(place, "merge keys (<<) are not YAML 1.2; write the keys out, or use `extends`")
             return None
-        if isinstance(node.content, str):
-            return node.content
-        shown = "a list or mapping" if isinstance(node.content, list) else f"{node.content!r}; quote it"
+        if isinstance(node.scalar, str):
+            return node.scalar
+        is_scalar = node.items is None and node.pairs is None
+        shown = f"{show_value(node.scalar)}; quote it" if is_scalar else "a list or mapping"
         self._fault(place, f"a key must be text, not {shown}")
         return None
 
