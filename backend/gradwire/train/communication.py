@@ -50,20 +50,21 @@ def micro_step_context(model: Any, recipe: Recipe, *, step: int, micro_step: int
     With `static_graph` the very first micro-step reduces too: torch asserts where the graph's first backward does not.
     """
     last = micro_step == recipe.training.gradient_accumulation - 1
-    if last or (_first_must_reduce(recipe) and step == micro_step == 0):
+    if last or (first_micro_step_must_reduce(recipe) and step == micro_step == 0):
         return nullcontext()
     context: AbstractContextManager[Any] = model.no_sync()
     return context
 
 
-def _first_must_reduce(recipe: Recipe) -> bool:
+def first_micro_step_must_reduce(recipe: Recipe) -> bool:
+    """Return whether the run's very first micro-step has to reduce although it is not a step's last one."""
     return recipe.communication.overlap.static_graph and recipe.training.gradient_accumulation > 1
 
 
 def _powersgd_state(recipe: Recipe, process_group: Any) -> Any:
     compression = recipe.communication.compression
     # torch counts reductions, the recipe optimizer steps: the two differ by the extra first reduction.
-    extra_reductions = 1 if _first_must_reduce(recipe) else 0
+    extra_reductions = 1 if first_micro_step_must_reduce(recipe) else 0
     try:
         return powerSGD_hook.PowerSGDState(
             process_group,

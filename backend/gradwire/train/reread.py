@@ -27,7 +27,7 @@ _LOADER_ERRORS = (ValueError, TypeError, KeyError, AttributeError, AssertionErro
 
 _STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
 _DISTRIBUTED_TYPES = {"fsdp": "FSDP", "zero1": "DEEPSPEED", "zero2": "DEEPSPEED", "zero3": "DEEPSPEED"}
-_MIXED_PRECISIONS = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
+_AUTOCAST_TYPES = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
 
 Pairs = Iterator[tuple[str, Any, Any]]
 
@@ -138,10 +138,11 @@ def _deepspeed_pairs(plan: Plan, source: str | dict[str, Any], *, has_optimizer:
 def _planned_deepspeed(plan: Plan, *, has_optimizer: bool) -> dict[str, Any]:
     training, communication = plan.recipe.training, plan.recipe.communication
     stage = _STAGES[plan.recipe.parallelism.data.strategy]
-    data_type = training.precision.split("-")[0]
+    autocast = _AUTOCAST_TYPES.get(training.precision) if stage == 0 else None
+    data_type = "fp32" if autocast else training.precision.split("-")[0]
     method = communication.compression.method
     wire = data_type if method == "none" else method
-    is_pure = training.precision == "bf16-true"
+    is_pure = training.precision == "bf16-true" and stage > 0
     planned = {
         "train_batch_size": plan.batch.global_batch_size,
         "train_micro_batch_size_per_gpu": plan.batch.batch_size_per_gpu,
@@ -150,9 +151,10 @@ def _planned_deepspeed(plan: Plan, *, has_optimizer: bool) -> dict[str, Any]:
         "communication_data_type": wire,
         "zero_optimization.stage": stage,
         "fp16.enabled": data_type == "fp16",
-        "bf16.enabled": data_type == "bf16",
+        "bf16.enabled": data_type == "bf16" and stage > 0,
         "bf16.bf16_master_weights_and_grads": is_pure,
         "bf16.bf16_optimizer_states": is_pure,
+        "torch_autocast": autocast,
     }
     if stage:
         # An absent bucket_cap_mb is torch's own 25 MiB.
@@ -198,6 +200,7 @@ def _loaded_deepspeed(loaded: Any) -> dict[str, Any]:
         "bf16.enabled": bf16.enabled,
         "bf16.bf16_master_weights_and_grads": bf16.bf16_master_weights_and_grads,
         "bf16.bf16_optimizer_states": bf16.bf16_optimizer_states,
+        "torch_autocast": names[str(loaded.torch_autocast_dtype)] if loaded.torch_autocast_enabled else None,
         "optimizer.type": loaded.optimizer_name,
         **{f"optimizer.params.{key}": value for key, value in params.items()},
     }
@@ -244,7 +247,7 @@ def _accelerate_pairs(plan: Plan, report: LoweringReport, folder: Path) -> Pairs
 
 
 def _mixed_precision_pair(plan: Plan, environment: Mapping[str, str]) -> tuple[str, Any, Any]:
-    planned = _MIXED_PRECISIONS.get(plan.recipe.training.precision, "no")
+    planned = _AUTOCAST_TYPES.get(plan.recipe.training.precision, "no")
     return "mixed_precision", planned, environment["ACCELERATE_MIXED_PRECISION"]
 
 
