@@ -48,8 +48,11 @@ def build_comparison(
     that trained something else than its baseline keeps its figures and is not-comparable, with what differs; a cell
     without a finished run is failed, with its reason. The throughputs of the runs come from their measurements.
 
-    Raises UsageError where a measurement is not of its run: another backend, another number of processes.
+    Raises UsageError without a run, and where a measurement is not of its run: another backend, another number of
+    processes.
     """
+    if not runs:
+        raise UsageError("nothing to compare: no run was made")
     measured = [(_with_throughput(run, measurement), measurement) for run, measurement in runs]
     groups = _groups(measured)
     cells = []

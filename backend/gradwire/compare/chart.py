@@ -32,6 +32,31 @@ class Chart:
 _PANEL_INCHES = (4.5, 3.3)
 
 
+# Name, title for those who cannot see it, caption, and what draws it.
+_Plot = tuple[str, str, str, Callable[["Axes", Comparison], None]]
+_CHARTS: tuple[_Plot, ...] = (
+    (
+        "throughput",
+        "Throughput against the number of processes, in tokens per second",
+        "Dotted: ideal scaling from the smallest size of each backend. Upright bars: from the slowest to the fastest "
+        "repeat.",
+        draw_throughput,
+    ),
+    (
+        "efficiency",
+        "Scaling efficiency against the number of processes",
+        "Throughput as a share of ideal, against the smallest size of the same backend.",
+        draw_efficiency,
+    ),
+    (
+        "losses",
+        "Training loss from the first to the last step",
+        "Runs that train the same thing have the same curve: wide lines lie under narrow ones.",
+        draw_losses,
+    ),
+)
+
+
 def charts(comparison: Comparison) -> list[Chart]:
     """Return the charts as elements to put into a page: no size of their own, the page's text colour.
 
@@ -44,15 +69,17 @@ def charts(comparison: Comparison) -> list[Chart]:
             caption=caption,
             svg=_inlined(_drawn([draw], comparison, salt=name), name, f"{title}. {_in_words(comparison, name)}"),
         )
-        for name, title, caption, draw in _CHARTS
+        for name, title, caption, draw in _telling(comparison)
     ]
 
 
 def standalone_svg(comparison: Comparison) -> str:
     """Return all charts side by side as one SVG file on white; raises EnvironmentNotFit where matplotlib is missing."""
-    text = _drawn([draw for _, _, _, draw in _CHARTS], comparison, salt="comparison")
-    title = f"{comparison.recipe_name}: throughput, scaling efficiency and loss"
-    head = f'role="img" aria-label="{_escaped(title)}" '
+    text = _drawn([draw for _, _, _, draw in _telling(comparison)], comparison, salt="comparison")
+    label = f"{comparison.recipe_name}. " + ". ".join(
+        f"{title}. {_in_words(comparison, name)}" for name, title, _, _ in _telling(comparison)
+    )
+    head = f'role="img" aria-label="{_escaped(label)}" '
     return text.replace("<svg ", f"<svg {head}", 1)
 
 
@@ -101,27 +128,15 @@ def _drawing_rules(salt: str) -> Iterator[None]:
         yield
 
 
-_CHARTS: tuple[tuple[str, str, str, Callable[[Axes, Comparison], None]], ...] = (
-    (
-        "throughput",
-        "Throughput against the number of processes, in tokens per second",
-        "Dotted: ideal scaling from the smallest size of each backend. Upright bars: from the slowest to the fastest "
-        "repeat.",
-        draw_throughput,
-    ),
-    (
-        "efficiency",
-        "Scaling efficiency against the number of processes",
-        "Throughput as a share of ideal, against the smallest size of the same backend.",
-        draw_efficiency,
-    ),
-    (
-        "losses",
-        "Training loss from the first to the last step",
-        "Runs that train the same thing have the same curve: wide lines lie under narrow ones.",
-        draw_losses,
-    ),
-)
+def _telling(comparison: Comparison) -> list[_Plot]:
+    """The charts that have something to show; throughput always."""
+    graded = any(cell.grade is not None for cell in comparison.cells)
+    trained = any(cell.losses for cell in comparison.cells)
+    return [
+        plot
+        for plot in _CHARTS
+        if plot[0] == "throughput" or (plot[0] == "efficiency" and graded) or (plot[0] == "losses" and trained)
+    ]
 
 
 def _in_words(comparison: Comparison, name: str) -> str:

@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Look:
-    """How a backend is drawn in every chart: colour, marker, and width in points of its loss line."""
+    """How a backend is drawn in every chart; the marker's size and the width of the loss line are in points."""
 
     colour: str
     marker: str
+    marker_size: float
     width: float
 
 
-# Okabe and Ito's palette, safe for the colour-blind. Wider lines are drawn first, so that equal ones all show.
+# Okabe and Ito's palette, safe for the colour-blind. Larger and wider ones are drawn first, so that equal ones show.
 LOOKS: dict[Backend, Look] = {
-    "native": Look(colour="#0072b2", marker="o", width=3.0),
-    "accelerate": Look(colour="#d55e00", marker="s", width=1.9),
-    "deepspeed": Look(colour="#009e73", marker="^", width=1.0),
+    "native": Look(colour="#0072b2", marker="o", marker_size=8.5, width=3.0),
+    "accelerate": Look(colour="#d55e00", marker="s", marker_size=6.5, width=1.9),
+    "deepspeed": Look(colour="#009e73", marker="^", marker_size=5.0, width=1.0),
 }
 INK = "#1b1b1c"
 FAINT = "#8a8a8b"
@@ -47,6 +48,7 @@ def draw_throughput(axes: Axes, comparison: Comparison) -> None:
             [_or_gap(cell.tokens_per_second) for cell in measured],
             color=look.colour,
             marker=look.marker,
+            markersize=look.marker_size,
             label=backend,
         )
         axes.vlines(
@@ -67,7 +69,9 @@ def draw_throughput(axes: Axes, comparison: Comparison) -> None:
     _size_axis(axes, sizes, also_y=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     if not _is_wide(sizes):
-        axes.set_ylim(bottom=0)
+        # Room above the highest marker, which matplotlib would cut in half.
+        highest = axes.dataLim.ymax
+        axes.set_ylim(0, highest * 1.08 if math.isfinite(highest) and highest > 0 else 1)
     _legend_below(axes, columns=4)
 
 
@@ -100,6 +104,7 @@ def draw_efficiency(axes: Axes, comparison: Comparison) -> None:
             [_or_gap(cell.scaling_efficiency) for cell in known],
             color=look.colour,
             marker=look.marker,
+            markersize=look.marker_size,
             label=backend,
         )
     axes.set_title("Scaling efficiency", loc="left")

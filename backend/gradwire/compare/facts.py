@@ -8,6 +8,8 @@ from gradwire.compare.format import memory
 from gradwire.documents.comparison_schema import Comparison
 from gradwire.documents.measurement_schema import Measurement, Workload
 
+_CLOCK = "a step lasts as long as on its slowest rank; tokens are counted once per data-parallel rank"
+
 
 def facts_of(comparison: Comparison, measurements: Sequence[Measurement]) -> list[tuple[str, str]]:
     """Return names and values for a reader; what differs between the runs is listed with " / "."""
@@ -23,7 +25,7 @@ def facts_of(comparison: Comparison, measurements: Sequence[Measurement]) -> lis
         ("Batch", each(lambda run: _batch(run.workload))),
         ("Parallelism", each(lambda run: _parallelism(run.workload))),
         ("Steps", each(_steps)),
-        ("Clock", "a step lasts as long as on its slowest rank; tokens are counted once per data-parallel rank"),
+        ("Clock", each(lambda _: _CLOCK)),
         ("Device", each(lambda run: run.workload.device)),
         ("Machine", each(_machine)),
         ("Versions", each(_versions)),

@@ -34,8 +34,8 @@ def rate(per_second: float | None) -> str:
 
 
 def times(factor: float | None) -> str:
-    """Return a speed-up as `1.84x`."""
-    return ABSENT if factor is None else f"{factor:.2f}x"
+    """Return a speed-up as `1.84x` or `101x`."""
+    return ABSENT if factor is None else f"{three_digits(factor)}x"
 
 
 def seconds(value: float | None) -> str:

@@ -35,15 +35,20 @@ def notes_on(cells: Sequence[Cell], runs: Sequence[tuple[Run, Measurement | None
 
 
 def _crowded(runs: Sequence[tuple[Run, Measurement]]) -> list[str]:
-    crowds = {
-        (measurement.world.processes_per_node, measurement.hardware.cpu_count)
-        for _, measurement in runs
-        if measurement.world.device == "cpu" and measurement.world.processes_per_node > measurement.hardware.cpu_count
-    }
+    crowds: dict[int, set[int]] = {}
+    for _, measurement in runs:
+        number, cores = measurement.world.processes_per_node, measurement.hardware.cpu_count
+        if measurement.world.device == "cpu" and number > cores:
+            crowds.setdefault(cores, set()).add(number)
     return [
-        f"{processes(number)} on {cores} {'core' if cores == 1 else 'cores'}: {CROWDED}"
-        for number, cores in sorted(crowds)
+        f"{_listed(sorted(numbers))} processes on {cores} {'core' if cores == 1 else 'cores'}: {CROWDED}"
+        for cores, numbers in sorted(crowds.items())
     ]
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    *first, last = [str(number) for number in numbers]
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _unequal_machines(runs: Sequence[tuple[Run, Measurement]]) -> list[str]:

@@ -109,7 +109,7 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
             {"caption": chart.caption, "svg": Markup(chart.svg)}  # noqa: S704
             for chart in charts(comparison)
         ]
-        if loss_cells
+        if any(cell.tokens_per_second is not None for cell in cells)
         else [],
         loss_cells=loss_cells,
         loss_rows=loss_rows,

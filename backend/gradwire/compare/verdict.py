@@ -60,8 +60,6 @@ def _scaling(cells: Sequence[Cell]) -> str:
 def _fastest(measured: Sequence[Cell]) -> str:
     largest = max(cell.num_gpus for cell in measured)
     there = [cell for cell in measured if cell.num_gpus == largest]
-    if len(there) == 1 and len(measured) == 1:
-        return f"{name_of(there[0]).capitalize()} trained {_throughput(there[0])}."
     best = max(there, key=lambda cell: cell.tokens_per_second or cell.samples_per_second or 0)
     if len(there) == 1:
         return f"On {processes(largest)} {best.backend} trained {_throughput(best)}."
