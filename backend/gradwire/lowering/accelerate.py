@@ -36,10 +36,9 @@ from gradwire.lowering.shared import (
     compression_outcomes,
     optimizer_outcomes,
     overlap_outcomes,
-    refuse_compression,
-    refuse_overlap,
+    refuse_ddp_settings,
+    refuse_fp16_on_cpu,
     refuse_pipeline,
-    refuse_precision,
 )
 
 FILE = "accelerate.yaml"
@@ -99,15 +98,9 @@ def _is_zero(plan: Plan) -> bool:
 
 def _torch_refusals(plan: Plan) -> list[Refusal]:
     found = refuse_pipeline(plan, "Accelerate has no pipeline schedule for training")
+    found += refuse_fp16_on_cpu(plan, "Accelerate has no fp16 on a CPU")
     if plan.recipe.parallelism.data.strategy == "fsdp":
-        limit = "fully_shard reduces block by block, without DDP's buckets and hooks"
-        found += refuse_overlap(plan, limit)
-        found += refuse_compression(plan, limit, methods=("fp16", "bf16", "powersgd"), nearest="none")
-    if plan.world.device == "cpu":
-        limit = "torch's bf16 hook refuses gloo"
-        found += refuse_compression(plan, limit, methods=("bf16",), nearest="fp16")
-        limit = "Accelerate has no fp16 on a CPU"
-        found += refuse_precision(plan, limit, precision="fp16-mixed", nearest="bf16-mixed")
+        found += refuse_ddp_settings(plan)
     return found
 
 
@@ -271,7 +264,7 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
         merged = exact(f"{DEEPSPEED_FILE}, merged last")
         return {
             **outcomes,
-            **deepspeed_outcomes(plan),
+            **deepspeed_outcomes(plan, program),
             "parallelism.data.strategy": strategy,
             "backends.deepspeed": merged,
         }

@@ -94,7 +94,7 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
     params = f"{FILE} optimizer.params."
     return {
         **common_outcomes(plan, program),
-        **deepspeed_outcomes(plan),
+        **deepspeed_outcomes(plan, program),
         "training.num_gpus": exact("deepspeed --num_gpus"),
         **optimizer_outcomes(
             plan,

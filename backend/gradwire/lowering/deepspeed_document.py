@@ -11,12 +11,13 @@ from gradwire.documents.plan_schema import Plan
 from gradwire.lowering.extras import Decided, Target
 from gradwire.lowering.fields import Outcome, Refusal, emulated, exact, unused
 from gradwire.lowering.keys import DEEPSPEED_KEYS
+from gradwire.lowering.program import in_program
 from gradwire.lowering.shared import (
     compression_outcomes,
     refuse_compression,
+    refuse_fp16_on_cpu,
     refuse_overlap,
     refuse_pipeline,
-    refuse_precision,
 )
 
 FILE = "deepspeed.json"
@@ -46,12 +47,7 @@ def deepspeed_refusals(plan: Plan) -> list[Refusal]:
     if stage == 0:
         limit = "without ZeRO, DeepSpeed reduces after the backward pass, in pieces of 500000000 elements"
         found += refuse_overlap(plan, limit, names=("bucket_cap_mb", "gradient_as_bucket_view"))
-        limit = "DeepSpeed keeps bf16 master weights with ZeRO 1, 2 or 3 only"
-        found += refuse_precision(plan, limit, precision="bf16-true", nearest="bf16-mixed")
-    if plan.world.device == "cpu":
-        limit = "DeepSpeed has no fp16 on a CPU"
-        found += refuse_precision(plan, limit, precision="fp16-mixed", nearest="bf16-mixed")
-    return found
+    return found + refuse_fp16_on_cpu(plan, "DeepSpeed has no fp16 on a CPU")
 
 
 def deepspeed_document(plan: Plan, *, with_optimizer: bool) -> dict[str, Any]:
@@ -87,17 +83,18 @@ def deepspeed_target(document: Mapping[str, Any], plan: Plan) -> Target:
     if plan.pipeline is None:
         forbidden["pipeline"] = "DeepSpeed's engine does not read it"
     forbidden["bfloat16"] = "an alias of bf16 that Accelerate and Transformers do not know"
-    forbidden["torch_autocast"] = "training.precision decides the precision"
+    if "torch_autocast" not in document:
+        forbidden["torch_autocast"] = "training.precision decides the precision"
     forbidden["sequence_parallel_size"] = "changes how many ranks read different data, which the plan has settled"
     return Target(
         section="deepspeed", file=FILE, known=DEEPSPEED_KEYS, decided=_decided(document, plan), forbidden=forbidden
     )
 
 
-def deepspeed_outcomes(plan: Plan) -> dict[str, Outcome]:
+def deepspeed_outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]:
     """Return the outcomes of all fields that the DeepSpeed JSON carries, the optimizer's excepted."""
     return {
-        "training.precision": _precision_outcome(plan),
+        "training.precision": _precision_outcome(plan, program),
         "training.gradient_clip": exact(f"{FILE} gradient_clipping"),
         "training.batch_size_per_gpu": exact(f"{FILE} train_micro_batch_size_per_gpu"),
         "training.gradient_accumulation": exact(f"{FILE} gradient_accumulation_steps"),
@@ -190,7 +187,10 @@ def _elements(mebibytes: float, data_type: str) -> int:
 
 
 def _model_data_type(plan: Plan) -> str:
-    return plan.recipe.training.precision.split("-")[0]
+    """Return the type of the weights that the backward pass sees, which is that of the gradients."""
+    precision = plan.recipe.training.precision
+    is_autocast = zero_stage(plan) == 0 and precision.endswith("-mixed")
+    return "fp32" if is_autocast else precision.split("-")[0]
 
 
 def _communication_data_type(plan: Plan) -> str:
@@ -208,6 +208,13 @@ def _precision_sections(plan: Plan) -> dict[str, Any]:
     precision = plan.recipe.training.precision
     is_pure = precision == "bf16-true"
     sections: dict[str, Any] = {"fp16": {"enabled": False}, "bf16": {"enabled": False}}
+    if zero_stage(plan) == 0:
+        # Without ZeRO, DeepSpeed's own 16-bit wrapper takes a step on zero gradients before the first one: weights
+        # decay once too often and Adam counts from 1. Autocast has no wrapper.
+        names = {"bf16-mixed": "bfloat16", "fp16-mixed": "float16"}
+        autocast = {"enabled": True, "dtype": names[precision]} if precision in names else {"enabled": False}
+        # bf16-true: DeepSpeed trains whatever type the program gives the model; its own modes need ZeRO.
+        return {**sections, "torch_autocast": autocast}
     if precision in ("bf16-mixed", "bf16-true"):
         sections["bf16"] = {
             "enabled": True,
@@ -263,6 +270,8 @@ def _decided(document: Mapping[str, Any], plan: Plan) -> Decided:
     if plan.recipe.communication.compression.method != "none":
         method = "communication.compression.method"
         decided["communication_data_type"] = (method, document["communication_data_type"])
+    for key, value in document.get("torch_autocast", {}).items():
+        decided[f"torch_autocast.{key}"] = ("training.precision", value)
     for name in ("fp16.enabled", "bf16.enabled", "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states"):
         section, key = name.split(".")
         decided[name] = ("training.precision", document[section].get(key, False))
@@ -275,21 +284,30 @@ def _decided(document: Mapping[str, Any], plan: Plan) -> Decided:
     return decided
 
 
-def _precision_outcome(plan: Plan) -> Outcome:
-    stage = zero_stage(plan)
-    match plan.recipe.training.precision:
+def _precision_outcome(plan: Plan, program: tuple[str, ...] | None) -> Outcome:
+    precision = plan.recipe.training.precision
+    if precision == "bf16-true" and zero_stage(plan) == 0:
+        caster = in_program(program).carrier
+        return emulated(
+            f"{caster}, with both bf16.enabled and fp16.enabled false in {FILE}",
+            f"DeepSpeed's pure bf16 needs ZeRO 1, 2 or 3: {caster} casts the model, and so gradients and optimizer state",
+        )
+    match precision:
         case "fp32":
             return exact(f"{FILE} fp16.enabled and bf16.enabled, both false")
         case "bf16-true":
             return exact(f"{FILE} bf16.bf16_master_weights_and_grads and bf16.bf16_optimizer_states")
+        case "bf16-mixed" | "fp16-mixed" if zero_stage(plan) == 0:
+            return exact(f"{FILE} torch_autocast", "torch's own autocast, as without DeepSpeed")
         case "bf16-mixed":
-            carrier, name = f"{FILE} bf16.enabled", "bf16"
+            carrier = f"{FILE} bf16.enabled"
         case "fp16-mixed":
-            carrier, name = f"{FILE} fp16.enabled, dynamic loss scale as torch's GradScaler", "fp16"
+            carrier = f"{FILE} fp16.enabled, its loss scale moving as that of torch's GradScaler"
+    name = _model_data_type(plan)
     return emulated(
         carrier,
         f"the whole model is cast to {name} beside fp32 master weights, where torch casts operation by operation; "
-        f"gradients are {name} too" + ("" if stage else ", and are added up in it over the micro-batches"),
+        f"gradients are {name} too, and are added up in it over the micro-batches",
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gradwire.artifact import Setting, Word
-from gradwire.documents.plan_schema import Plan
+from gradwire.documents.plan_schema import Plan, SettledPipeline
 from gradwire.lowering.fields import Outcome, Refusal, exact, unused
 from gradwire.lowering.placement import Placement, endpoint
 from gradwire.lowering.program import in_program, program_words
@@ -15,7 +15,9 @@ from gradwire.lowering.shared import (
     optimizer_outcomes,
     overlap_outcomes,
     refuse_compression,
-    refuse_overlap,
+    refuse_ddp_settings,
+    refuse_fp16_on_cpu,
+    refuse_precision,
 )
 
 _OPTIMIZER = ("optimizer", "learning_rate", "weight_decay", "betas", "epsilon", "momentum")
@@ -25,7 +27,7 @@ _BATCH = ("precision", "gradient_clip", "batch_size_per_gpu", "gradient_accumula
 def refusals(plan: Plan) -> list[Refusal]:
     """Return what plain torch cannot express of `plan`."""
     strategy = plan.recipe.parallelism.data.strategy
-    found = []
+    found = refuse_fp16_on_cpu(plan, "torch's loss scaling needs a GPU")
     if strategy.startswith("zero"):
         path = "parallelism.data.strategy"
         found.append(
@@ -37,12 +39,22 @@ def refusals(plan: Plan) -> list[Refusal]:
             )
         )
     if strategy == "fsdp":
-        limit = "torch's fully_shard reduces block by block, without DDP's buckets and hooks"
-        found += refuse_overlap(plan, limit)
-        found += refuse_compression(plan, limit, methods=("fp16", "bf16", "powersgd"), nearest="none")
-    if plan.world.process_group_backend == "gloo":
-        limit = "torch's bf16 hook refuses gloo"
-        found += refuse_compression(plan, limit, methods=("bf16",), nearest="fp16")
+        found += refuse_ddp_settings(plan)
+    if plan.pipeline is not None:
+        found += _pipeline_refusals(plan, plan.pipeline)
+    return found
+
+
+def _pipeline_refusals(plan: Plan, pipeline: SettledPipeline) -> list[Refusal]:
+    limit = "hooks work on whole models; a stage averages its gradients without one"
+    found = refuse_compression(plan, limit, methods=("fp16", "bf16", "powersgd"), nearest="none")
+    limit = "a loss cannot be scaled over pipeline stages"
+    found += refuse_precision(plan, limit, precision="fp16-mixed", nearest="bf16-mixed")
+    is_replicated = plan.batch.data_parallel_size > 1 and plan.recipe.parallelism.data.strategy == "ddp"
+    if pipeline.schedule == "gpipe" and is_replicated:
+        path = "parallelism.pipeline.schedule"
+        limit = f"torch's GPipe fails at the second step with DDP over {plan.batch.data_parallel_size} pipelines"
+        found.append(Refusal(path=path, limit=limit, nearest="1f1b", fallback={path: "1f1b"}))
     return found
 
 

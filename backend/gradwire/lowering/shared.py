@@ -125,6 +125,20 @@ def refuse_precision(plan: Plan, limit: str, *, precision: str, nearest: str) ->
     return [Refusal(path=path, limit=limit, nearest=nearest, fallback={path: nearest})]
 
 
+def refuse_ddp_settings(plan: Plan) -> list[Refusal]:
+    """Return the refusals of DDP's buckets and hooks under fully_shard."""
+    limit = "fully_shard reduces block by block, without DDP's buckets and hooks"
+    found = refuse_overlap(plan, limit)
+    return found + refuse_compression(plan, limit, methods=("fp16", "bf16", "powersgd"), nearest="none")
+
+
+def refuse_fp16_on_cpu(plan: Plan, limit: str) -> list[Refusal]:
+    """Return a refusal of fp16-mixed on a CPU."""
+    if plan.world.device != "cpu":
+        return []
+    return refuse_precision(plan, limit, precision="fp16-mixed", nearest="bf16-mixed")
+
+
 def _model_outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]:
     outcome = in_program(program) if plan.recipe.model else unused("the user's own script brings the model")
     return {path: outcome for path in recipe_paths() if path.startswith("model.")}
