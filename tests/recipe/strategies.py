@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
 from gradwire.documents.recipe_schema import Recipe
+from gradwire.recipe.broken import Device
 from gradwire.recipe.rules import broken_device_rules, broken_rules
 from gradwire.resources import schema_text
 
@@ -28,7 +29,7 @@ def recipe_documents() -> SearchStrategy[dict[str, Any]]:
 def valid_recipes(draw: DrawFn) -> Recipe:
     """Recipes that pass the schema, the rules, and the rules of their own device (of both where they name none)."""
     recipe = msgspec.convert(draw(_valid_documents()), Recipe)
-    devices = [recipe.training.device] if recipe.training.device else ["cpu", "cuda"]
+    devices: tuple[Device, ...] = (recipe.training.device,) if recipe.training.device else ("cpu", "cuda")
     broken = broken_rules(recipe) + [found for device in devices for found in broken_device_rules(recipe, device)]
     assert broken == [], "the construction below missed a rule"
     return recipe

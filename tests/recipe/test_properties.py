@@ -110,4 +110,4 @@ def _reference_validator() -> Any:
     checker = Draft202012Validator.TYPE_CHECKER.redefine(
         "integer", lambda _, value: isinstance(value, int) and not isinstance(value, bool)
     )
-    return extend(Draft202012Validator, type_checker=checker)(recipe_schema())
+    return extend(Draft202012Validator, type_checker=checker)(recipe_schema())  # type: ignore[no-untyped-call]
