@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,9 +25,13 @@ _CLASSES: dict[int, type[GradwireError]] = {
 }
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
 _TRACEBACK = "Traceback (most recent call last):"
-# torchrun and accelerate launch: the first worker that failed.
+# torchrun and accelerate launch: the first worker seen to fail, then a table of all.
 _TORCH_FAILED = re.compile(r"failed \(exitcode: (?P<code>-?\d+)\) local_rank: (?P<rank>\d+)")
+_TORCH_RANK = re.compile(r"  rank      : \d+ \(local_rank: (?P<rank>\d+)\)")
+_TORCH_CODE = re.compile(r"  exitcode  : (?P<code>-?\d+) \(pid: \d+\)")
 _DEEPSPEED_FAILED = re.compile(r"--local_rank=(?P<rank>\d+)'.* exits with return code = (?P<code>-?\d+)")
+_LAUNCHER_LINE = re.compile(r"[WEI]\d{4} |\[\d{4}-\d\d-\d\d .*\] \[(?:INFO|WARNING|ERROR)\]")
+_ECHOES = (signal.SIGTERM, signal.SIGABRT)
 _USUAL_REASON = {
     signal.SIGKILL: "usually the machine ran out of memory: `dmesg` says so; try a smaller training.batch_size_per_gpu",
     signal.SIGSEGV: "a crash in compiled code: often two builds that don't fit together, `gradwire doctor` shows them",
@@ -81,18 +85,19 @@ def diagnose(ended: Ended, failure: Failure | None, *, timeout_seconds: float | 
     cause, the lines that show it and the log's path. The first line alone is a whole sentence.
     """
     where = f"the whole output: {ended.log}"
+    killed = _killed_worker(ended.lines)
+    if killed is not None and (failure is None or (killed.is_cause and failure.exit_code == RunFailed.exit_code)):
+        before = _own_lines(ended.lines[: killed.line])[-_SHOWN_LINES:]
+        return RunFailed(_with_lines(killed.headline, before, where))
     if failure is not None:
         kind = _CLASSES.get(failure.exit_code, RunFailed)
         return kind(f"{failure.message}\n  said by rank {failure.rank}; {where}")
     if ended.timed_out:
         headline = f"stopped after {timeout_seconds:g} s: the time limit (--timeout)"
-        return RunFailed(_with_lines(headline, ended.lines[-_SHOWN_LINES:], where))
-    for find in _FINDERS:
-        found = find(ended.lines)
-        if found is not None:
-            headline, lines = found
-            return RunFailed(_with_lines(headline, lines, where))
-    return RunFailed(_with_lines(_plain_end(ended.exit_code), ended.lines[-_SHOWN_LINES:], where))
+        return RunFailed(_with_lines(headline, _own_lines(ended.lines)[-_SHOWN_LINES:], where))
+    found = _known_trouble(ended.lines) or _first_exception(ended.lines)
+    headline, lines = found or (_plain_end(ended.exit_code), _own_lines(ended.lines)[-_SHOWN_LINES:])
+    return RunFailed(_with_lines(headline, lines, where))
 
 
 def signal_name(number: int) -> str:
@@ -103,15 +108,39 @@ def signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _killed_worker(lines: Sequence[str]) -> tuple[str, Sequence[str]] | None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Killed:
+    """A worker that a signal ended; `line` is the first line of the launcher's account of it.
+
+    `is_cause` says that no other rank's failure brings this about: launchers end the other workers with SIGTERM, and a
+    broken connection can end one with SIGABRT (the two are `_ECHOES`).
+    """
+
+    headline: str
+    line: int
+    is_cause: bool
+
+
+def _killed_worker(lines: Sequence[str]) -> _Killed | None:
+    """Return the worker whose death explains the others', as far as the launcher says."""
+    found = []
+    local_rank = "?"
     for index, line in enumerate(lines):
-        match = _TORCH_FAILED.search(line) or _DEEPSPEED_FAILED.search(line)
-        if match is None or int(match["code"]) >= 0:
-            continue
-        number = -int(match["code"])
-        reason = _usual_reason(number)
-        before = _own_lines(lines[:index])[-_SHOWN_LINES:]
-        return f"the process with local rank {match['rank']} was killed by {signal_name(number)}{reason}", before
+        if match := _TORCH_RANK.match(line):
+            local_rank = match["rank"]
+        elif match := _TORCH_CODE.match(line):
+            found.append((local_rank, int(match["code"]), index))
+        elif match := _TORCH_FAILED.search(line) or _DEEPSPEED_FAILED.search(line):
+            found.append((match["rank"], int(match["code"]), index))
+    causes = [(rank, -code) for rank, code, _ in found if code < 0 and -code not in _ECHOES]
+    # Without such a one, an echo counts only where it is the first failure that the launcher saw.
+    first = [(rank, -code) for rank, code, _ in found[:1] if code < 0]
+    for rank, number in causes or first:
+        return _Killed(
+            headline=f"the process with local rank {rank} was killed by {signal_name(number)}{_usual_reason(number)}",
+            line=found[0][2],
+            is_cause=bool(causes),
+        )
     return None
 
 
@@ -148,13 +177,6 @@ def _first_exception(lines: Sequence[str]) -> tuple[str, Sequence[str]] | None:
     return None
 
 
-_FINDERS: tuple[Callable[[Sequence[str]], tuple[str, Sequence[str]] | None], ...] = (
-    _killed_worker,
-    _known_trouble,
-    _first_exception,
-)
-
-
 def _plain_end(exit_code: int) -> str:
     if exit_code < 0:
         return f"the launcher was killed by {signal_name(-exit_code)}{_usual_reason(-exit_code)}"
@@ -163,7 +185,9 @@ def _plain_end(exit_code: int) -> str:
 
 def _own_lines(lines: Sequence[str]) -> list[str]:
     """Lines that are not the launcher's log."""
-    return [line for line in lines if not re.match(r"[WEI]\d{4} |\[\d{4}-\d\d-\d\d .*\] \[(INFO|WARNING)\]", line)]
+    return [
+        line for line in lines if not re.match(r"[WEI]\d{4} |\[\d{4}-\d\d-\d\d .*\] \[(INFO|WARNING|ERROR)\]", line)
+    ]
 
 
 def _with_lines(headline: str, lines: Sequence[str], where: str) -> str:
