@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import PurePath
-from typing import Any
 
-import yaml
-
-from gradwire.artifact import OutFile, Setting, Word
+from gradwire.artifact import OutFile, Setting, Word, document_text
 from gradwire.documents.lowering_schema import WrittenDefault
 from gradwire.documents.plan_schema import Plan
-from gradwire.lowering.deepspeed import deepspeed_environment
-from gradwire.lowering.deepspeed_document import (
-    FILE as DEEPSPEED_FILE,
+from gradwire.lowering.accelerate_document import (
+    FILE,
+    accelerate_document,
+    distributed_type,
+    is_zero,
+    yaml_text,
 )
-from gradwire.lowering.deepspeed_document import (
-    deepspeed_document,
+from gradwire.lowering.deepspeed import deepspeed_environment
+from gradwire.lowering.deepspeed_account import (
     deepspeed_outcomes,
     deepspeed_refusals,
     deepspeed_target,
-    deepspeed_text,
     written_defaults,
-    zero_stage,
 )
+from gradwire.lowering.deepspeed_document import FILE as DEEPSPEED_FILE
+from gradwire.lowering.deepspeed_document import deepspeed_document
 from gradwire.lowering.extras import Target, dotted_keys, merge_extras, refuse_extras
 from gradwire.lowering.fields import Outcome, Refusal, emulated, exact, unused
-from gradwire.lowering.keys import ACCELERATE_KEYS
+from gradwire.lowering.keys import ACCELERATE_KEYS, ACCELERATE_KEYS_BELOW
 from gradwire.lowering.placement import Placement, endpoint
 from gradwire.lowering.program import in_program, program_words
 from gradwire.lowering.shared import (
@@ -41,11 +40,9 @@ from gradwire.lowering.shared import (
     refuse_pipeline,
 )
 
-FILE = "accelerate.yaml"
 HELPER = "gradwire.accelerate.from_recipe"
 
 _OPTIMIZER = ("optimizer", "learning_rate", "weight_decay", "betas", "epsilon", "momentum")
-_BLOCK_CLASSES = {"llama": "LlamaDecoderLayer", "gpt2": "GPT2Block"}
 _FORBIDDEN = {
     "command_file": "for TPU pods only",
     "commands": "for TPU pods only",
@@ -60,7 +57,7 @@ _FORBIDDEN = {
 
 def refusals(plan: Plan) -> list[Refusal]:
     """Return what Accelerate cannot express of `plan`."""
-    if plan.recipe.parallelism.data.strategy.startswith("zero"):
+    if is_zero(plan):
         document = deepspeed_document(plan, with_optimizer=False)
         found = deepspeed_refusals(plan)
         found += refuse_extras(plan.recipe.backends.deepspeed, deepspeed_target(document, plan))
@@ -72,14 +69,14 @@ def refusals(plan: Plan) -> list[Refusal]:
 def build(plan: Plan, placement: Placement, program: tuple[str, ...] | None) -> Lowered:
     """Return the Accelerate configuration, the DeepSpeed one where ZeRO needs it, and the launch command of `plan`."""
     extras = plan.recipe.backends.accelerate
-    document = merge_extras(_document(plan, placement), extras)
-    files = {FILE: _yaml_text(document)}
+    document = merge_extras(accelerate_document(plan, placement), extras)
+    files = {FILE: yaml_text(document)}
     reported = [f"{FILE} {key}" for key, _ in dotted_keys(extras)]
     defaults = _written_defaults(plan)
-    if _is_zero(plan):
+    if is_zero(plan):
         deepspeed_extras = plan.recipe.backends.deepspeed
         deepspeed = deepspeed_document(plan, with_optimizer=False)
-        files[DEEPSPEED_FILE] = deepspeed_text(merge_extras(deepspeed, deepspeed_extras))
+        files[DEEPSPEED_FILE] = document_text(merge_extras(deepspeed, deepspeed_extras))
         reported += [f"{DEEPSPEED_FILE} {key}" for key, _ in dotted_keys(deepspeed_extras)]
         defaults += written_defaults(plan, deepspeed)
     return Lowered(
@@ -92,10 +89,6 @@ def build(plan: Plan, placement: Placement, program: tuple[str, ...] | None) -> 
     )
 
 
-def _is_zero(plan: Plan) -> bool:
-    return plan.recipe.parallelism.data.strategy.startswith("zero")
-
-
 def _torch_refusals(plan: Plan) -> list[Refusal]:
     found = refuse_pipeline(plan, "Accelerate has no pipeline schedule for training")
     found += refuse_fp16_on_cpu(plan, "Accelerate has no fp16 on a CPU")
@@ -104,84 +97,8 @@ def _torch_refusals(plan: Plan) -> list[Refusal]:
     return found
 
 
-def _document(plan: Plan, placement: Placement) -> dict[str, Any]:
-    world = plan.world
-    document: dict[str, Any] = {
-        "compute_environment": "LOCAL_MACHINE",
-        "debug": False,
-        "distributed_type": _distributed_type(plan),
-        "downcast_bf16": False,
-        "enable_cpu_affinity": False,
-        "gpu_ids": "all",
-        "machine_rank": placement.node_rank,
-        # 0: a free port, so that two runs on one machine do not meet.
-        "main_process_port": 0,
-        "main_training_function": "main",
-        "num_machines": world.num_nodes,
-        "num_processes": world.world_size,
-        "rdzv_backend": "static",
-        "same_network": True,
-        "tpu_env": [],
-        "tpu_use_cluster": False,
-        "tpu_use_sudo": False,
-        "use_cpu": world.device == "cpu",
-    }
-    if world.num_nodes > 1:
-        meeting = endpoint(placement)
-        document |= {"main_process_ip": meeting.host, "main_process_port": meeting.port}
-    match document["distributed_type"]:
-        case "DEEPSPEED":
-            # Accelerate refuses mixed_precision, stage, accumulation or clipping beside a DeepSpeed file.
-            document["deepspeed_config"] = {
-                "deepspeed_config_file": str(placement.out_folder / DEEPSPEED_FILE),
-                "deepspeed_multinode_launcher": "standard",
-                "zero3_init_flag": zero_stage(plan) == 3,
-            }
-        case "FSDP":
-            document |= {"mixed_precision": _mixed_precision(plan), "fsdp_config": _fsdp_section(plan)}
-        case _:
-            document["mixed_precision"] = _mixed_precision(plan)
-    return document
-
-
-def _distributed_type(plan: Plan) -> str:
-    strategy = plan.recipe.parallelism.data.strategy
-    if strategy == "ddp":
-        # On a CPU too: MULTI_CPU starts a single process without mpirun, MULTI_GPU starts them all, and
-        # ACCELERATE_USE_CPU makes them meet over gloo.
-        return "NO" if plan.world.world_size == 1 else "MULTI_GPU"
-    return "FSDP" if strategy == "fsdp" else "DEEPSPEED"
-
-
-def _mixed_precision(plan: Plan) -> str:
-    match plan.recipe.training.precision:
-        case "bf16-mixed":
-            return "bf16"
-        case "fp16-mixed":
-            return "fp16"
-        case _:
-            return "no"
-
-
-def _fsdp_section(plan: Plan) -> dict[str, Any]:
-    section: dict[str, Any] = {
-        "fsdp_version": 2,
-        # The program recomputes activations; here it would do so twice.
-        "fsdp_activation_checkpointing": False,
-        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
-        "fsdp_backward_prefetch": "NO_PREFETCH",
-        "fsdp_cpu_ram_efficient_loading": False,
-        "fsdp_offload_params": False,
-        "fsdp_reshard_after_forward": True,
-        "fsdp_state_dict_type": "SHARDED_STATE_DICT",
-    }
-    if plan.recipe.model is not None:
-        section["fsdp_transformer_layer_cls_to_wrap"] = _BLOCK_CLASSES[plan.recipe.model.family]
-    return section
-
-
 def _target(plan: Plan) -> Target:
-    document = dict(_document_for_one_node(plan))
+    document = accelerate_document(plan, Placement(out_folder=PurePath(), rendezvous="localhost:1"))
     fields = {
         "distributed_type": "parallelism.data.strategy",
         "mixed_precision": "training.precision",
@@ -204,15 +121,18 @@ def _target(plan: Plan) -> Target:
         forbidden["mixed_precision"] = "the precision is in deepspeed.json; Accelerate refuses both"
     for key in ("machine_rank", "main_process_ip", "main_process_port"):
         forbidden[key] = "--node-rank and --rdzv decide"
-    return Target(section="accelerate", file=FILE, known=ACCELERATE_KEYS, decided=decided, forbidden=forbidden)
-
-
-def _document_for_one_node(plan: Plan) -> Mapping[str, Any]:
-    return _document(plan, Placement(out_folder=PurePath(), rendezvous="localhost:1"))
+    return Target(
+        section="accelerate",
+        file=FILE,
+        known=ACCELERATE_KEYS,
+        decided=decided,
+        forbidden=forbidden,
+        known_below=ACCELERATE_KEYS_BELOW,
+    )
 
 
 def _environment(plan: Plan) -> dict[str, str]:
-    if _is_zero(plan):
+    if is_zero(plan):
         # ACCELERATE_USE_CPU would quietly train plain DDP here.
         return deepspeed_environment(plan)
     use_cpu = {"ACCELERATE_USE_CPU": "true"} if plan.world.device == "cpu" else {}
@@ -221,7 +141,7 @@ def _environment(plan: Plan) -> dict[str, str]:
 
 def _launcher(plan: Plan, placement: Placement) -> tuple[Word, ...]:
     words: tuple[Word, ...] = ("accelerate", "launch", "--config_file", OutFile(name=FILE))
-    if _is_zero(plan):
+    if is_zero(plan):
         # The path in the YAML holds in the folder where the recipe was lowered; this one holds everywhere.
         words += ("--deepspeed_config_file", OutFile(name=DEEPSPEED_FILE))
     if plan.world.num_nodes > 1:
@@ -239,7 +159,7 @@ def _written_defaults(plan: Plan) -> tuple[WrittenDefault, ...]:
     if plan.world.num_nodes == 1:
         why = "two runs on one machine would meet at the same port"
         written.append(WrittenDefault(key="main_process_port", value=0, hidden_default=29500, why=why))
-    if _distributed_type(plan) == "FSDP":
+    if distributed_type(plan) == "FSDP":
         why = "Accelerate would wrap with the older FSDP 1"
         written.append(WrittenDefault(key="fsdp_config.fsdp_version", value=2, hidden_default=1, why=why))
         why = "the whole model would be one shard group, gathered at once"
@@ -259,7 +179,7 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
         "training.device": exact(f"{FILE} use_cpu"),
         "backends.accelerate": exact(f"{FILE}, merged last"),
     }
-    if _is_zero(plan):
+    if is_zero(plan):
         strategy = exact(f"{FILE} distributed_type and {DEEPSPEED_FILE} zero_optimization.stage")
         merged = exact(f"{DEEPSPEED_FILE}, merged last")
         return {
@@ -294,7 +214,3 @@ def _precision_outcome(plan: Plan, program: tuple[str, ...] | None) -> Outcome:
             f"{FILE} mixed_precision", f"fully_shard computes and reduces in {name}, where autocast reduces in fp32"
         )
     return exact(f"{FILE} mixed_precision")
-
-
-def _yaml_text(document: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(document, sort_keys=True, default_flow_style=False, allow_unicode=True, width=1000)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 
-from gradwire.artifact import OutFile, Setting, Word
+from gradwire.artifact import OutFile, Setting, Word, document_text
 from gradwire.documents.plan_schema import Plan
-from gradwire.lowering.deepspeed_document import (
-    FILE,
-    deepspeed_document,
+from gradwire.lowering.deepspeed_account import (
     deepspeed_outcomes,
     deepspeed_refusals,
     deepspeed_target,
-    deepspeed_text,
     written_defaults,
 )
+from gradwire.lowering.deepspeed_document import FILE, deepspeed_document
 from gradwire.lowering.extras import dotted_keys, merge_extras, refuse_extras
 from gradwire.lowering.fields import Outcome, Refusal, exact
 from gradwire.lowering.placement import Placement, endpoint
@@ -41,7 +39,7 @@ def build(plan: Plan, placement: Placement, program: tuple[str, ...] | None) -> 
     """Return the DeepSpeed configuration and the launch command of `plan`."""
     extras = plan.recipe.backends.deepspeed
     document = deepspeed_document(plan, with_optimizer=True)
-    files = {FILE: deepspeed_text(merge_extras(document, extras))}
+    files = {FILE: document_text(merge_extras(document, extras))}
     if plan.world.num_nodes > 1:
         files[_HOSTFILE] = _hostfile(plan)
     return Lowered(

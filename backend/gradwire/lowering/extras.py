@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,7 @@ _ABSENT = object()
 class Target:
     """The file that extras go into: its name, the keys it knows, what the recipe decides and what it forbids.
 
+    `known_below` lists the keys of those sections whose unknown keys the target would drop without a word.
     `forbidden` maps a top-level key to the reason why the recipe has no room for it.
     """
 
@@ -28,6 +29,7 @@ class Target:
     known: Set[str]
     decided: Decided
     forbidden: Mapping[str, str]
+    known_below: Mapping[str, Set[str]]
 
 
 def refuse_extras(extras: Mapping[str, Any], target: Target) -> list[Refusal]:
@@ -64,9 +66,7 @@ def dotted_keys(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple
 def _complaints(extras: Mapping[str, Any], target: Target) -> Iterator[tuple[str, str, str]]:
     for key, value in extras.items():
         if key not in target.known:
-            near = difflib.get_close_matches(key, sorted(target.known), n=1)
-            hint = f" (did you mean {near[0]}?)" if near else ""
-            yield key, f"{key}: no key of {target.file}{hint}", f"{key} left out"
+            yield _unknown(key, key, target.known, target.file)
         elif key in target.forbidden:
             yield key, f"{key}: {target.forbidden[key]}", f"{key} left out"
         elif isinstance(value, Mapping):
@@ -82,8 +82,18 @@ def _complaints(extras: Mapping[str, Any], target: Target) -> Iterator[tuple[str
 
 
 def _nested_complaints(key: str, section: Mapping[str, Any], target: Target) -> Iterator[tuple[str, str, str]]:
-    for path, value in dotted_keys(section, f"{key}."):
+    known = target.known_below.get(key)
+    unknown = [name for name in section if known is not None and name not in known]
+    for name in unknown:
+        yield _unknown(f"{key}.{name}", name, known or (), f"{key} in {target.file}")
+    for path, value in dotted_keys({name: section[name] for name in section if name not in unknown}, f"{key}."):
         yield from _value_complaint(path, value, target)
+
+
+def _unknown(path: str, name: str, known: Iterable[str], place: str) -> tuple[str, str, str]:
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return path, f"{path}: no key of {place}{hint}", f"{path} left out"
 
 
 def _value_complaint(path: str, value: Any, target: Target) -> Iterator[tuple[str, str, str]]:

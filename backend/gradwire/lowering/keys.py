@@ -94,3 +94,30 @@ DEEPSPEED_KEYS = frozenset(
         "zero_optimization",
     ]
 )
+
+# accelerate 1.15.0: keys below a section are not checked by its loader. Those of FSDP 1 do nothing, or fail, under 2;
+# beside a DeepSpeed file the other keys of deepspeed_config are refused when the plugin starts.
+ACCELERATE_KEYS_BELOW = {
+    "fsdp_config": frozenset(
+        [
+            "fsdp_activation_checkpointing",
+            "fsdp_activation_checkpointing_offload",
+            "fsdp_auto_wrap_policy",
+            "fsdp_cpu_ram_efficient_loading",
+            "fsdp_min_num_params",
+            "fsdp_offload_params",
+            "fsdp_reshard_after_forward",
+            "fsdp_state_dict_type",
+            "fsdp_transformer_layer_cls_to_wrap",
+            "fsdp_version",
+        ]
+    ),
+    "deepspeed_config": frozenset(
+        [
+            "deepspeed_config_file",
+            "deepspeed_moe_layer_cls_names",
+            "deepspeed_multinode_launcher",
+            "zero3_init_flag",
+        ]
+    ),
+}
