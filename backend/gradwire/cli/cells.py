@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from gradwire.documents.comparison_schema import Run
     from gradwire.documents.measurement_schema import Measurement
     from gradwire.plan import Backend
+
+# As gradwire.lowering writes them: two spaces, path, value, the limit.
+_REFUSED_LINE = re.compile(r"  (?P<path>[\w.]+): (?:'[^']*'|\S+): (?P<limit>.+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,13 +103,23 @@ def reason_of(error: GradwireError) -> str:
         case InvalidRecipe():
             return "; ".join(f"{violation.path}: {violation.message}" for violation in error.violations)
         case CannotLower():
-            # The first line repeats the backend's name, the last one is advice for `lower`.
-            lines = [line.strip() for line in str(error).splitlines()]
-            return "; ".join(lines[1:-1] or lines)
+            return _refusals_in_short(str(error))
         case RunFailed():
             return str(error).splitlines()[0]
         case _:
             return "; ".join(str(error).splitlines())
+
+
+def _refusals_in_short(message: str) -> str:
+    """Return what a backend cannot express, fields with the same limit together, without the advice for `lower`."""
+    fields: dict[str, list[str]] = {}
+    for line in message.splitlines():
+        refused = _REFUSED_LINE.fullmatch(line)
+        if refused:
+            fields.setdefault(refused["limit"], []).append(refused["path"])
+    if not fields:
+        return "; ".join(message.splitlines())
+    return "; ".join(f"{', '.join(paths)}: {limit}" for limit, paths in fields.items())
 
 
 def _measure(attempt: Attempt, comparing: Comparing) -> Measurement:
@@ -116,7 +130,7 @@ def _measure(attempt: Attempt, comparing: Comparing) -> Measurement:
         loaded, arguments, backend=attempt.backend, folder=folder, allow_lossy=arguments.allow_lossy
     )
     check_fit(plan, artifact, arguments)
-    _, measurement = start(plan, artifact, folder, arguments, echo=False)
+    _, measurement = start(artifact, folder, arguments, echo=False)
     if measurement is None:
         raise RunFailed(f"the run ended well but left no measurement in {folder}")
     return measurement

@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     note(f"{headline(plan)} -> {folder}")
     if (folder / "measurement.json").exists():
         note(f"the measurement of an earlier run in {folder} is replaced")
-    seconds, measurement = start(plan, artifact, folder, arguments, echo=True)
+    seconds, measurement = start(artifact, folder, arguments, echo=True)
     if arguments.json:
         document = lowered_document(plan, artifact, folder, written=True)
         say_json({**document, "seconds": seconds, "measurement": plain(measurement) if measurement else None})
@@ -102,22 +102,21 @@ def check_fit(plan: Plan, artifact: Artifact, arguments: argparse.Namespace) -> 
 
 
 def start(
-    plan: Plan, artifact: Artifact, folder: Path, arguments: argparse.Namespace, *, echo: bool
+    artifact: Artifact, folder: Path, arguments: argparse.Namespace, *, echo: bool
 ) -> tuple[float, Measurement | None]:
     """Write and run `artifact` in `folder`; return the seconds it took and its measurement.
 
     The measurement is None for a user's own script that left none, and on every node but the first.
     """
     from gradwire.artifact import write_artifact
-    from gradwire.launch.job import LOG_FILE, MEASUREMENT_FILE, Job, run_job
-    from gradwire.launch.probe import usable_cores
+    from gradwire.launch.job import LOG_FILE, MEASUREMENT_FILE, run_artifact
     from gradwire.measure.measurement import read_measurement
 
     write_artifact(artifact, folder)
-    ended = run_job(
-        Job(artifact=artifact, folder=folder, world=plan.world),
+    ended = run_artifact(
+        artifact,
+        folder,
         shell=os.environ,
-        cores=usable_cores(),
         timeout_seconds=arguments.timeout,
         echo=sys.stderr.buffer if echo else None,
     )

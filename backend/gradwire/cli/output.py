@@ -40,9 +40,20 @@ def report_error(error: GradwireError, *, as_json: bool) -> None:
         say_json({"error": error_document(error)})
     if isinstance(error, InvalidRecipe):
         count = len(error.violations)
-        note(f"{error}\n{count} problem{'' if count == 1 else 's'}; nothing was written or started")
+        note(_readable(f"{error}\n{count} problem{'' if count == 1 else 's'}; nothing was written or started"))
     else:
-        note(f"gradwire: {error}")
+        note(_readable(f"gradwire: {error}"))
+
+
+def _readable(text: str) -> str:
+    """Return lines that a terminal need not break within words; whole lines where a program reads them."""
+    if not sys.stderr.isatty():
+        return text
+    lines = []
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        lines.append(wrapped(line.lstrip(), indent=indent + 4, first=" " * indent))
+    return "\n".join(lines)
 
 
 def error_document(error: GradwireError) -> dict[str, Any]:
@@ -76,7 +87,7 @@ def wrapped(text: str, *, indent: int = 0, first: str | None = None) -> str:
 
 def table(rows: Sequence[tuple[str, str]], *, indent: int = 2) -> str:
     """Return two aligned columns, the second one wrapped to the screen."""
-    width = max(len(left) for left, _ in rows)
+    width = max((len(left) for left, _ in rows), default=0)
     gap = indent + width + 2
     return "\n".join(
         wrapped(right, indent=gap, first=f"{' ' * indent}{left:<{width}}  ").rstrip() for left, right in rows

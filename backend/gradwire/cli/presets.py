@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from gradwire.cli.options import add_json
 from gradwire.cli.output import note, say, say_json, table
@@ -25,6 +26,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         say_json([{"name": name, "summary": summary} for name, summary in summaries])
         return 0
-    say(table([(name, summary or "") for name, summary in summaries], indent=0))
+    if sys.stdout.isatty():
+        say(table(summaries, indent=0))
+    else:
+        # One line each, for grep and cut.
+        width = max(len(name) for name, _ in summaries)
+        say("\n".join(f"{name:<{width}}  {summary}".rstrip() for name, summary in summaries))
     note("\n`gradwire show NAME` prints one; `gradwire explain NAME KEY` says what a key does.")
     return 0

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
+# The whole reason stands below the table at the end.
+_LONGEST_REASON = 120
 _STEP_LINE = re.compile(rb"^(step \d+/\d+  loss [\d.naif]+)", re.MULTILINE)
 
 
@@ -44,7 +46,8 @@ def make_progress(title: str, attempts: Sequence[Attempt]) -> AbstractContextMan
 def outcome_text(result: Result) -> str:
     """Return what came of a run, on one line."""
     if result.measurement is None:
-        return f"failed: {result.run.reason}"
+        reason = result.run.reason or ""
+        return f"failed: {reason if len(reason) <= _LONGEST_REASON else reason[: _LONGEST_REASON - 3] + '...'}"
     return f"{rate(result.measurement.throughput.tokens_per_second)} tokens/s"
 
 

@@ -13,6 +13,8 @@ from gradwire.cli.output import plain, say_json
 from gradwire.cli.steps import load
 
 if TYPE_CHECKING:
+    from ruamel.yaml.representer import RoundTripRepresenter
+
     from gradwire.recipe import Origin
 
 DESCRIPTION = """\
@@ -48,11 +50,16 @@ def _yaml(document: Mapping[str, Any], origins: Mapping[str, Origin]) -> str:
     from ruamel.yaml import YAML
 
     writer = YAML()
-    writer.version = None
     writer.width = 4096
+    writer.representer.add_representer(type(None), _write_null)
     written = io.StringIO()
     writer.dump(_commented(document, origins, ""), written)
     return written.getvalue()
+
+
+def _write_null(representer: RoundTripRepresenter, _value: None) -> Any:
+    # ruamel leaves the value out, which reads like a forgotten one.
+    return representer.represent_scalar("tag:yaml.org,2002:null", "null")
 
 
 def _commented(section: Mapping[str, Any], origins: Mapping[str, Origin], prefix: str) -> Any:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from gradwire.artifact import Artifact, command_settings, command_words
-from gradwire.documents.plan_schema import World
 from gradwire.launch.diagnose import diagnose, read_failure
 from gradwire.launch.environment import run_environment
 from gradwire.launch.process import Ended, run
@@ -22,38 +20,25 @@ MEASUREMENT_FILE = "measurement.json"
 _RESULTS = (LOG_FILE, ERROR_FILE, MEASUREMENT_FILE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
-    """A written artifact, where it lies, and the world it is for."""
-
-    artifact: Artifact
-    folder: Path
-    world: World
-
-
-def run_job(
-    job: Job, *, shell: Mapping[str, str], cores: int, timeout_seconds: float | None, echo: BinaryIO | None
+def run_artifact(
+    artifact: Artifact,
+    folder: Path,
+    *,
+    shell: Mapping[str, str],
+    timeout_seconds: float | None,
+    echo: BinaryIO | None,
 ) -> Ended:
-    """Run `job` to its end; its output goes to launch.log in its folder and, live, to `echo`.
+    """Run `artifact`, written to `folder`, to its end; its output goes to launch.log there and, live, to `echo`.
 
-    `shell` is the environment it inherits, `cores` what the ranks on cpu share.
-    Raises RunFailed, or the error that a rank left word of.
+    `shell` is the environment that it inherits. Raises RunFailed, or the error that a rank left word of.
     """
     for name in _RESULTS:
-        (job.folder / name).unlink(missing_ok=True)
-    error_file = job.folder.resolve() / ERROR_FILE
-    environment = run_environment(
-        shell,
-        job.artifact.environment,
-        device=job.world.device,
-        processes_per_node=job.world.processes_per_node,
-        cores=cores,
-        error_file=error_file,
-    )
+        (folder / name).unlink(missing_ok=True)
+    error_file = folder.resolve() / ERROR_FILE
     ended = run(
-        command_words(job.artifact, job.folder, _free_ports(job.artifact)),
-        environment=environment,
-        log=job.folder / LOG_FILE,
+        command_words(artifact, folder, _free_ports(artifact)),
+        environment=run_environment(shell, artifact.environment, error_file=error_file),
+        log=folder / LOG_FILE,
         timeout_seconds=timeout_seconds,
         echo=echo,
     )

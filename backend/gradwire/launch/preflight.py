@@ -115,14 +115,13 @@ def _too_few_devices(plan: Plan, machine: Machine) -> Iterator[str]:
     asked, present = plan.world.processes_per_node, machine.cuda_devices
     if plan.world.device == "cpu" or asked <= present:
         return
-    hidden = (
-        f" (CUDA_VISIBLE_DEVICES hides {machine.hidden_cuda_devices} more)" if machine.hidden_cuda_devices > 0 else ""
-    )
-    here = f"{present} GPU{'' if present == 1 else 's'}" if present else "no GPU"
-    ways = [f"--num-gpus {present * plan.world.num_nodes}"] if present else []
-    ways += ["--device cpu"] if asked <= 4 * machine.cores else [f"--device cpu --num-gpus {machine.cores}"]
-    per_node = " per node" if plan.world.num_nodes > 1 else ""
-    yield f"the recipe needs {asked} GPUs{per_node} and this machine has {here}{hidden}; try {' or '.join(ways)}"
+    here = f"this machine has {present}" if present else "this machine has none"
+    if machine.hidden_cuda_devices:
+        here += f" (CUDA_VISIBLE_DEVICES hides {machine.hidden_cuda_devices} more)"
+    per_node = "on each node" if plan.world.num_nodes > 1 else "here"
+    ways = [f"--num-gpus {present * plan.world.num_nodes} uses those"] if present else []
+    ways += ["--num-nodes N spreads them over more machines", "--device cpu trains without GPUs"]
+    yield f"the recipe needs {asked} GPU{'s' if asked > 1 else ''} {per_node}, and {here}; {', '.join(ways)}"
 
 
 def _impossible_on_cpu(plan: Plan) -> Iterator[str]:
