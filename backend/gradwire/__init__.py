@@ -15,21 +15,24 @@ __version__: str
 __all__ = ["ThroughputMeter", "__version__", "scaling_efficiency"]
 
 
-def __getattr__(name: str) -> object:
-    value: object
-    match name:
-        case "scaling_efficiency":
-            from gradwire.measure.efficiency import scaling_efficiency as value
-        case "ThroughputMeter":
-            from gradwire.measure.meter import ThroughputMeter as value
-        case "__version__":
-            from importlib.metadata import version
+# Hidden from a type checker, which would take every name for one of ours.
+if not TYPE_CHECKING:
 
-            value = version("gradwire")
-        case _:
-            raise AttributeError(f"module 'gradwire' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> object:
+        value: object
+        match name:
+            case "scaling_efficiency":
+                from gradwire.measure.efficiency import scaling_efficiency as value
+            case "ThroughputMeter":
+                from gradwire.measure.meter import ThroughputMeter as value
+            case "__version__":
+                from importlib.metadata import version
+
+                value = version("gradwire")
+            case _:
+                raise AttributeError(f"module 'gradwire' has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
