@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -224,10 +225,7 @@ def _create_folder(artifact: Artifact, folder: Path) -> None:
         _sync_folder(staging)
         staging.rename(folder)
     except BaseException:
-        for name in artifact.files:
-            (staging / name).unlink(missing_ok=True)
-        with suppress(OSError):
-            staging.rmdir()
+        shutil.rmtree(staging, ignore_errors=True)
         raise
     _sync_folder(folder.parent)
 
@@ -242,7 +240,8 @@ def _replace_files(artifact: Artifact, folder: Path) -> None:
             path.replace(folder / name)
     except BaseException:
         for path in staged.values():
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
         raise
     _sync_folder(folder)
 

@@ -89,13 +89,15 @@ def account(recipe: Recipe, outcomes: Mapping[str, Outcome], refusals: Sequence[
     unknown = outcomes.keys() - set(recipe_paths())
     if unknown:
         raise KeyError(f"not fields of the recipe: {sorted(unknown)}")
-    refused = {refusal.path: refusal for refusal in refusals}
-    return [_entry(path, read_path(recipe, path), outcomes[path], refused.get(path)) for path in recipe_paths()]
+    refused: dict[str, list[Refusal]] = {}
+    for refusal in refusals:
+        refused.setdefault(refusal.path, []).append(refusal)
+    return [_entry(path, read_path(recipe, path), outcomes[path], refused.get(path, ())) for path in recipe_paths()]
 
 
-def _entry(path: str, value: Any, outcome: Outcome, refusal: Refusal | None) -> FieldOutcome:
-    if refusal is not None:
-        note = f"{refusal.limit}; lowered as {refusal.nearest} instead"
+def _entry(path: str, value: Any, outcome: Outcome, refusals: Sequence[Refusal]) -> FieldOutcome:
+    if refusals:
+        note = "; ".join(f"{refusal.limit}; lowered as {refusal.nearest} instead" for refusal in refusals)
         return FieldOutcome(path=path, value=value, outcome="refused", carrier=None, note=note)
     return FieldOutcome(path=path, value=value, outcome=outcome.kind, carrier=outcome.carrier, note=outcome.note)
 
