@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate import Accelerator, PartialState
 from accelerate.utils import (
     DeepSpeedPlugin,
@@ -25,13 +24,14 @@ from gradwire.errors import EnvironmentNotFit
 from gradwire.train.communication import ddp_options, first_micro_step_must_reduce, install_compression
 from gradwire.train.model import weights_dtype
 from gradwire.train.optimizer import build_optimizer
+from gradwire.train.setting import check_device_can
 
 DEEPSPEED_FILE = "deepspeed.json"
 
 
 @dataclass
 class _RecipeDistributedDataParallelKwargs(DistributedDataParallelKwargs):  # type: ignore[misc]
-    """DDP's options and the recipe's compression; Accelerate's own choice of hooks has no checks and no bf16 on gloo."""
+    """DDP's options and the recipe's compression; Accelerate's own hooks have no checks and no bf16 on gloo."""
 
     recipe: Any = None
 
@@ -81,8 +81,7 @@ class RecipeAccelerator:
                     "gradient_checkpointing_enable(); set it false and recompute in the model itself"
                 )
             model.gradient_checkpointing_enable({"use_reentrant": training.gradient_checkpointing_reentrant})
-        if training.precision == "bf16-true" and not self._is_deepspeed:
-            model.to(torch.bfloat16)
+        cast_weights(model, self)
         if training.compile:
             model.compile()
         return model
@@ -128,7 +127,8 @@ def build_accelerator(plan: Plan, folder: Path | None) -> RecipeAccelerator:
     Raises EnvironmentNotFit where Accelerate cannot run the plan here or believes in another world than the plan's.
     """
     recipe = plan.recipe
-    _check_can_run(plan)
+    check_device_can(plan)
+    _check_launch(plan)
     if plan.world.device == "cpu":
         # First of all: without it Accelerate looks for a GPU, finds none and believes in a world of one process.
         os.environ["DS_ACCELERATOR"] = "cpu"
@@ -168,15 +168,8 @@ def _deepspeed_plugin(folder: Path | None) -> Any:
     return DeepSpeedPlugin(hf_ds_config=str(file)) if file and file.is_file() else DeepSpeedPlugin()
 
 
-def _check_can_run(plan: Plan) -> None:
-    strategy, on_cpu = plan.recipe.parallelism.data.strategy, plan.world.device == "cpu"
-    if strategy == "fsdp" and on_cpu:
-        raise EnvironmentNotFit(
-            "parallelism.data.strategy: fsdp through Accelerate needs CUDA devices: on a CPU Accelerate trains plain "
-            "DDP or a single process without a word; use --backend native, whose fsdp runs on a CPU"
-        )
-    if plan.recipe.training.precision == "fp16-mixed" and on_cpu:
-        raise EnvironmentNotFit("training.precision: fp16-mixed needs a CUDA device; on cpu use bf16-mixed or fp32")
+def _check_launch(plan: Plan) -> None:
+    strategy = plan.recipe.parallelism.data.strategy
     asked_for_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true"
     asked_for_fsdp = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
     if (asked_for_deepspeed and not strategy.startswith("zero")) or (asked_for_fsdp and strategy != "fsdp"):

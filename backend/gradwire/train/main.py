@@ -16,7 +16,7 @@ from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit, GradwireError
 from gradwire.train.failure import record_failure
 from gradwire.train.reading import read_plan
-from gradwire.train.setting import Place, Setting, check_world_size, read_place
+from gradwire.train.setting import Place, Setting, check_device_can, check_world_size, read_place
 
 _PACKAGES = {
     "native": ("torch", "transformers", "numpy"),
@@ -64,6 +64,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _prepare(path: Path, place: Place) -> Setting:
     plan, folder = read_plan(path)
+    check_device_can(plan)
     check_world_size(plan, place, os.environ)
     _check_packages(plan)
     return Setting(plan=plan, folder=folder, place=place)

@@ -20,14 +20,20 @@ from gradwire.train.setting import Setting
 
 
 def run(setting: Setting, out_folder: Path) -> None:
-    """Train the setting's plan on this rank; rank 0 writes `out_folder`/measurement.json at the end."""
+    """Form the process group, train the setting's plan on this rank, and end the group."""
+    device = choose_device(setting.plan.world, setting.place)
+    begin_process_group(setting.plan.world, setting.place, device)
+    train_in_group(setting, device, out_folder)
+    end_process_group()
+
+
+def train_in_group(setting: Setting, device: Any, out_folder: Path) -> None:
+    """Train the setting's plan in the process group; rank 0 writes `out_folder`/measurement.json at the end."""
     plan, place = setting.plan, setting.place
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
-    device = choose_device(plan.world, place)
-    text = read_text(plan.recipe.data.path)
     sequence_length = setting.model.sequence_length
+    text = read_text(plan.recipe.data.path)
     order = order_samples(text, sequence_length=sequence_length, seed=plan.recipe.training.seed, batch=plan.batch)
-    begin_process_group(plan.world, place, device)
     check_agreement({"the plan": repr(plan), "the text": text.checksum()})
     engine = build_engine(setting, device)
     meter, history = train(
@@ -48,7 +54,6 @@ def run(setting: Setting, out_folder: Path) -> None:
         file = out_folder / "measurement.json"
         write_measurement(file, measurement)
         log(f"measurement: {file}")
-    end_process_group()
 
 
 def _gather(record: RankRecord) -> list[RankRecord]:

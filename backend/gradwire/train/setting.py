@@ -68,6 +68,19 @@ def check_world_size(plan: Plan, place: Place, environment: Mapping[str, str]) -
     )
 
 
+def check_device_can(plan: Plan) -> None:
+    """Raise EnvironmentNotFit, with the reason and a way out, where the plan's device cannot do what the plan asks."""
+    if plan.world.device == "cuda":
+        return
+    if plan.recipe.training.precision == "fp16-mixed":
+        raise EnvironmentNotFit("training.precision: fp16-mixed needs a CUDA device; on cpu use bf16-mixed or fp32")
+    if plan.backend == "accelerate" and plan.recipe.parallelism.data.strategy == "fsdp":
+        raise EnvironmentNotFit(
+            "parallelism.data.strategy: fsdp through Accelerate needs CUDA devices: on a CPU Accelerate trains plain "
+            "DDP or a single process without a word; use --backend native, whose fsdp runs on a CPU"
+        )
+
+
 def _number(environment: Mapping[str, str], name: str) -> int:
     text = environment.get(name, "0")
     if not text.isdecimal():

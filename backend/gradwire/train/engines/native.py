@@ -12,7 +12,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.documents.recipe_schema import Recipe
-from gradwire.errors import EnvironmentNotFit, UsageError
+from gradwire.errors import UsageError
 from gradwire.train.clip import clip_gradients
 from gradwire.train.communication import ddp_options, install_compression, micro_step_context
 from gradwire.train.engines.engine import MicroBatch, StepResult
@@ -69,7 +69,6 @@ class NativeEngine:
 def build(setting: Setting, device: Any) -> NativeEngine:
     """Return the engine of a native plan; raises UsageError where the strategy is another backend's."""
     recipe = setting.plan.recipe
-    check_native_precision(setting)
     strategy = recipe.parallelism.data.strategy
     autocast_dtype = autocast_for(recipe) if strategy == "ddp" else None
     stage = build_stage(setting.plan, setting.model, autocast_dtype=autocast_dtype)
@@ -108,10 +107,3 @@ def shard(model: Any, blocks: Any, mesh: Any, recipe: Recipe) -> None:
 def autocast_for(recipe: Recipe) -> Any:
     """Return the type that autocast computes in, None where weights are in the compute type already."""
     return compute_dtype(recipe.training) if recipe.training.precision.endswith("-mixed") else None
-
-
-def check_native_precision(setting: Setting) -> None:
-    """Raise EnvironmentNotFit for fp16-mixed away from cuda: its loss scaling needs it."""
-    training = setting.plan.recipe.training
-    if training.precision == "fp16-mixed" and setting.plan.world.device != "cuda":
-        raise EnvironmentNotFit("training.precision: fp16-mixed needs a CUDA device; on cpu use bf16-mixed or fp32")
