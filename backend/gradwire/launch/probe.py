@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import os
 import re
-import shutil
-import socket
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -78,6 +74,10 @@ def package_versions(import_names: Iterable[str]) -> dict[str, str | None]:
 
 
 def _version(import_name: str) -> str | None:
+    # Imported here, as below: every verb imports this module, and few ask.
+    import importlib.metadata
+    import importlib.util
+
     try:
         found = importlib.util.find_spec(import_name) is not None
     except (ImportError, ValueError):
@@ -92,6 +92,8 @@ def _version(import_name: str) -> str | None:
 
 def port_in_use(port: int, host: str = "") -> bool:
     """Return whether another process listens on `port` of this machine's address `host` ("" is every address)."""
+    import socket
+
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         # As torch's store does: a port whose last connection is only fading out may be taken again.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -104,6 +106,8 @@ def port_in_use(port: int, host: str = "") -> bool:
 
 def program_path(name: str) -> str | None:
     """Return where `name` is, looked for beside this interpreter first, then on PATH; None when it is nowhere."""
+    import shutil
+
     return shutil.which(name, path=search_path(os.environ))
 
 
