@@ -9,7 +9,9 @@ from gradwire.cli.output import say, say_json
 from gradwire.cli.suggest import did_you_mean
 from gradwire.errors import UsageError
 
-DESCRIPTION = "Print a script that teaches your shell the verbs, options and presets; write it where the shell looks."
+DESCRIPTION = """\
+Print a script that teaches your shell the verbs, options and presets; write it
+to where the shell looks, and start a new shell."""
 EXAMPLES = """\
   gradwire completion bash > ~/.local/share/bash-completion/completions/gradwire
   gradwire completion zsh  > "${fpath[1]}/_gradwire"

@@ -36,7 +36,9 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """RECIPE, --backend, where to, and the changes."""
-    parser.usage = "gradwire lower RECIPE --backend B (--out DIR | --dry-run) [options] [-- SCRIPT ARGS...]"
+    parser.usage = (
+        "gradwire lower RECIPE --backend B (--out DIR | --dry-run)\n                      [options] [-- SCRIPT ARGS...]"
+    )
     add_recipe(parser)
     add_backend(parser)
     where = parser.add_mutually_exclusive_group(required=True)

@@ -9,7 +9,9 @@ from gradwire.cli.options import add_json
 from gradwire.cli.output import note, say, say_json, table
 from gradwire.presets import preset_summaries
 
-DESCRIPTION = "List the recipes that ship with Gradwire; their names stand wherever a RECIPE is asked for."
+DESCRIPTION = """\
+List the recipes that ship with Gradwire; their names stand wherever a RECIPE is
+asked for."""
 EXAMPLES = """\
   gradwire presets
   gradwire show h100-8-overlap > mine.yaml     # a start for your own"""

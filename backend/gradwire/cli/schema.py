@@ -11,7 +11,7 @@ from gradwire.cli.suggest import did_you_mean
 from gradwire.errors import UsageError
 from gradwire.resources import schema_kinds, schema_text
 
-DESCRIPTION = "Print the JSON Schema (draft 2020-12) of a document kind; without a kind, list them."
+DESCRIPTION = "Print the JSON Schema (2020-12) of a document kind; without a kind, list them."
 EXAMPLES = """\
   gradwire schema recipe
   gradwire schema measurement > measurement.schema.json"""
