@@ -27,7 +27,7 @@ _TARGET_FILES = frozenset({"accelerate.yaml", "deepspeed.json", "hostfile"})
 # A person's own value of these wins over ours; every other variable decides what is trained.
 _OVERRIDABLE_VARIABLES = frozenset({"OMP_NUM_THREADS"})
 
-_FREE_PORT_PROGRAM = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); print(s.getsockname()[1])"
+_FREE_PORT_PROGRAM = 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -33,6 +33,7 @@ from gradwire.lowering.shared import (
     Lowered,
     common_outcomes,
     compression_outcomes,
+    extras_outcome,
     optimizer_outcomes,
     overlap_outcomes,
     refuse_ddp_settings,
@@ -177,11 +178,11 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
         **optimizer_outcomes(plan, dict.fromkeys(_OPTIMIZER, by_program)),
         "training.num_gpus": exact(f"{FILE} num_processes"),
         "training.device": exact(f"{FILE} use_cpu"),
-        "backends.accelerate": exact(f"{FILE}, merged last"),
+        "backends.accelerate": extras_outcome(plan.recipe.backends.accelerate, FILE),
     }
     if is_zero(plan):
         strategy = exact(f"{FILE} distributed_type and {DEEPSPEED_FILE} zero_optimization.stage")
-        merged = exact(f"{DEEPSPEED_FILE}, merged last")
+        merged = extras_outcome(plan.recipe.backends.deepspeed, DEEPSPEED_FILE)
         return {
             **outcomes,
             **deepspeed_outcomes(plan, program),

@@ -17,7 +17,13 @@ from gradwire.lowering.extras import dotted_keys, merge_extras, refuse_extras
 from gradwire.lowering.fields import Outcome, Refusal, exact
 from gradwire.lowering.placement import Placement, endpoint
 from gradwire.lowering.program import program_words
-from gradwire.lowering.shared import COMMON_ENVIRONMENT, Lowered, common_outcomes, optimizer_outcomes
+from gradwire.lowering.shared import (
+    COMMON_ENVIRONMENT,
+    Lowered,
+    common_outcomes,
+    extras_outcome,
+    optimizer_outcomes,
+)
 
 _HOSTFILE = "hostfile"
 
@@ -105,5 +111,5 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
                 "momentum": exact(f"{params}momentum"),
             },
         ),
-        "backends.deepspeed": exact(f"{FILE}, merged last"),
+        "backends.deepspeed": extras_outcome(plan.recipe.backends.deepspeed, FILE),
     }

@@ -38,7 +38,7 @@ def deepspeed_refusals(plan: Plan) -> list[Refusal]:
     found += refuse_overlap(plan, "DeepSpeed has no static graph", names=("static_graph",))
     if stage == 0:
         limit = "without ZeRO, DeepSpeed reduces after the backward pass, in pieces of 500000000 elements"
-        found += refuse_overlap(plan, limit, names=("bucket_cap_mb", "gradient_as_bucket_view"))
+        found += refuse_overlap(plan, limit, names=("bucket_cap_mb",))
     return found + refuse_fp16_on_cpu(plan, "DeepSpeed has no fp16 on a CPU")
 
 
@@ -215,17 +215,20 @@ def _overlap_outcomes(plan: Plan) -> dict[str, Outcome]:
         f"{prefix}bucket_cap_mb": unused("without ZeRO, DeepSpeed does not reduce in buckets of a chosen size"),
         f"{prefix}gradient_as_bucket_view": unused("a setting of DDP"),
     }
+    asked = plan.recipe.communication.overlap
     if stage:
         carrier = f"{FILE} zero_optimization.reduce_bucket_size"
-        asked = plan.recipe.communication.overlap
         outcomes[f"{prefix}bucket_cap_mb"] = (
             emulated(carrier, f"{DEFAULT_BUCKET_MIB} MiB in elements of what travels, without a smaller first bucket")
             if asked.bucket_cap_mb is None
             else exact(carrier, "in elements of what travels, not bytes")
         )
-        if asked.gradient_as_bucket_view:
-            outcomes[f"{prefix}gradient_as_bucket_view"] = emulated(
-                f"{FILE} zero_optimization.contiguous_gradients",
-                "gradients are copied into one flat buffer as they appear, so their own memory is freed",
-            )
+    if asked.gradient_as_bucket_view:
+        view = f"{prefix}gradient_as_bucket_view"
+        outcomes[view] = emulated(
+            f"{FILE} zero_optimization.{'contiguous_gradients' if stage else 'stage'}",
+            "gradients are copied into one flat buffer as they appear, so their own memory is freed"
+            if stage
+            else "no bucket stays beside the gradients: a piece of them is copied while it travels",
+        )
     return outcomes

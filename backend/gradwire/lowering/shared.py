@@ -59,6 +59,11 @@ def common_outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Ou
     }
 
 
+def extras_outcome(extras: Mapping[str, Any], file: str) -> Outcome:
+    """Return the outcome of a recipe's own keys for the backend that `file` is for."""
+    return exact(f"{file}, merged last") if extras else unused("no keys are given")
+
+
 def optimizer_outcomes(plan: Plan, carriers: Mapping[str, Outcome]) -> dict[str, Outcome]:
     """Return the outcomes of the optimizer's fields, given who carries each; keys are the names below `training`."""
     if plan.recipe.training.optimizer == "SGD":
