@@ -11,6 +11,7 @@ import msgspec
 from gradwire.documents.plan_schema import Batch, ModelSize, Plan, SettledPipeline, World
 from gradwire.documents.recipe_schema import Model, Recipe
 from gradwire.errors import UsageError
+from gradwire.recipe.model_shapes import parameter_count
 
 Backend = Literal["native", "accelerate", "deepspeed"]
 Device = Literal["cuda", "cpu"]
@@ -76,27 +77,16 @@ def model_size(model: Model) -> ModelSize:
     12 x layers x hidden_size x sequence_length for the two attention products (PaLM, arXiv:2204.02311, appendix B;
     not halved for causality, recomputation not counted).
     """
-    width, vocab = model.hidden_size, model.vocab_size
-    inner = model.intermediate_size or 4 * width
-    match model.family:
-        case "llama":
-            head_width = width // model.attention_heads
-            key_value_width = (model.key_value_heads or model.attention_heads) * head_width
-            block = 2 * width * width + 2 * width * key_value_width + 3 * width * inner + 2 * width
-            final_norm, position_table = width, 0
-        case "gpt2":
-            attention = 4 * width * width + 4 * width
-            block = attention + 2 * width * inner + inner + width + 4 * width
-            final_norm, position_table = 2 * width, model.sequence_length * width
-    token_table = vocab * width
-    output_projection = 0 if model.tie_embeddings else token_table
-    parameters = token_table + position_table + model.layers * block + final_norm + output_projection
+    parameters = parameter_count(model)
+    position_table = model.sequence_length * model.hidden_size if model.family == "gpt2" else 0
+    token_table = model.vocab_size * model.hidden_size
     # A tied table takes part in the output product, so it is not an embedding only.
     embedding_parameters = position_table + (0 if model.tie_embeddings else token_table)
+    attention = 12 * model.layers * model.hidden_size * model.sequence_length
     return ModelSize(
         parameters=parameters,
         embedding_parameters=embedding_parameters,
-        flops_per_token=6 * (parameters - embedding_parameters) + 12 * model.layers * width * model.sequence_length,
+        flops_per_token=6 * (parameters - embedding_parameters) + attention,
     )
 
 
@@ -106,10 +96,11 @@ def bubble_fraction(stages: int, chunks: int) -> float:
 
 
 def _settle_world(world_size: int, num_nodes: int, device: Device) -> World:
-    if world_size % num_nodes:
+    below, rest = divmod(world_size, num_nodes)
+    if rest:
+        sizes = " or ".join(str(count * num_nodes) for count in (below, below + 1) if count)
         raise UsageError(
-            f"{world_size} processes do not split evenly over {num_nodes} nodes; "
-            f"{world_size // num_nodes * num_nodes or num_nodes} or {(world_size // num_nodes + 1) * num_nodes} do"
+            f"{world_size} processes do not split evenly over {num_nodes} nodes; nearest num_gpus: {sizes}"
         )
     return World(
         world_size=world_size,

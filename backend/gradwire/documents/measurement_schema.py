@@ -13,8 +13,8 @@ class Workload:
 
     model: str
     """Family and sizes of the model, in words; equal for equal models."""
-    sequence_length: int
-    """Tokens per sequence."""
+    sequence_length: int | None
+    """Tokens per sequence; null where the user's own script brings the model."""
     precision: str
     """The recipe's training.precision."""
     optimizer: str

@@ -1,0 +1,1 @@
+"""The command `gradwire`: one module per verb, each imported when it is asked for."""

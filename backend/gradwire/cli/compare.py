@@ -1,0 +1,146 @@
+"""`gradwire compare`: run one recipe on several backends and sizes, and write table, chart and report."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradwire.cli.cells import Attempt, Comparing, next_attempt, run_attempt
+from gradwire.cli.folders import fresh_folder, plain_name
+from gradwire.cli.options import (
+    BACKEND_NAMES,
+    add_changes,
+    add_json,
+    add_recipe,
+    backend_name,
+    positive_integer,
+    positive_number,
+)
+from gradwire.cli.output import note, plain, say, say_json, screen_width
+from gradwire.cli.progress import make_progress
+from gradwire.cli.steps import load
+from gradwire.errors import EnvironmentNotFit, RunFailed
+
+if TYPE_CHECKING:
+    from gradwire.documents.comparison_schema import Comparison
+
+DESCRIPTION = """\
+Run one recipe on each backend at each size, one run at a time, interleaved when
+repeated (every cell once, then every cell again), and compare: throughput,
+speed-up, scaling efficiency, grade. A cell that fails is shown with its reason
+and the rest still runs; Ctrl-C writes what was measured so far. Exit code 1
+when a cell failed."""
+EXAMPLES = """\
+  gradwire compare cpu/ddp --backends native,accelerate,deepspeed --num-gpus 1,2
+  gradwire compare mine.yaml --backends native --num-gpus 1,2,4,8 --repeats 3
+  gradwire compare zero3 --backends accelerate,deepspeed --num-gpus 8 --steps 30"""
+
+_TIMEOUT_SECONDS = 3600.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """RECIPE, the two lists, and the changes."""
+    parser.usage = "gradwire compare RECIPE [--backends B,B] --num-gpus N,N [options]"
+    add_recipe(parser)
+    parser.add_argument(
+        "--backends",
+        type=_backends,
+        metavar="B,B",
+        default=list(BACKEND_NAMES),
+        help=f"some of {', '.join(BACKEND_NAMES)} (all)",
+    )
+    parser.add_argument(
+        "--num-gpus", required=True, type=_sizes, metavar="N,N", help="sizes: processes in all, such as 1,2,4,8"
+    )
+    parser.add_argument("--repeats", type=positive_integer, default=1, metavar="K", help="runs of each cell (1)")
+    parser.add_argument("--steps", type=positive_integer, metavar="N", help="training.max_steps for every run")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the report (runs/compare-RECIPE, a new one)")
+    parser.add_argument(
+        "--timeout", type=positive_number, metavar="S", default=_TIMEOUT_SECONDS, help="seconds per run (3600)"
+    )
+    parser.add_argument(
+        "--allow-lossy", action="store_true", help="run a backend with the nearest values where it cannot express them"
+    )
+    add_json(parser)
+    add_changes(parser, sizes=False)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run every cell, write the comparison, print it; return 1 when a cell failed."""
+    if arguments.steps is not None:
+        arguments.sets = [*arguments.sets, f"training.max_steps={arguments.steps}"]
+    # Wrong in itself, the recipe is refused at once; wrong at one size, it is that cell that fails.
+    name = load(arguments.recipe, arguments, num_gpus=None).name
+    folder = arguments.out or fresh_folder(f"compare-{plain_name(name)}")
+    comparing = Comparing(arguments=arguments, folder=folder)
+    attempts = [
+        Attempt(backend=backend, num_gpus=size, repeat=repeat)
+        for repeat in range(arguments.repeats)
+        for backend in arguments.backends
+        for size in arguments.num_gpus
+    ]
+    try:
+        with make_progress(f"{name} -> {folder}", attempts) as progress:
+            while (attempt := next_attempt(attempts, comparing.results)) is not None:
+                progress.begin(attempt, comparing.folder_of(attempt))
+                result = run_attempt(attempt, comparing)
+                comparing.results.append(result)
+                progress.end(result)
+    except (KeyboardInterrupt, SystemExit):
+        if comparing.results:
+            note(f"\nstopped: {len(comparing.results)} of {len(attempts)} runs were made and are kept")
+            _finish(comparing, name, arguments)
+        raise
+    comparison = _finish(comparing, name, arguments)
+    failed = any(cell.status == "failed" for cell in comparison.cells)
+    return RunFailed.exit_code if failed else 0
+
+
+def _finish(comparing: Comparing, name: str, arguments: argparse.Namespace) -> Comparison:
+    """Build the comparison of the runs made, write it into the folder and print it."""
+    from gradwire.compare.build import build_comparison
+    from gradwire.compare.report import write_comparison
+    from gradwire.compare.table import comparison_text
+
+    comparison = build_comparison(
+        name,
+        comparing.recipe_sha256(),
+        "weak",
+        [(result.run, result.measurement) for result in comparing.results],
+    )
+    measurements = [result.measurement for result in comparing.results if result.measurement is not None]
+    try:
+        written = write_comparison(comparing.folder, comparison, measurements, command=["gradwire", *arguments.words])
+    except EnvironmentNotFit as error:
+        note(f"no chart and no report: {error}")
+        written = [comparing.folder / "comparison.json"]
+    if arguments.json:
+        say_json(plain(comparison))
+    else:
+        colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+        sys.stdout.write(comparison_text(comparison, width=screen_width(), colour=colour))
+        say()
+        for path in written:
+            say(str(path))
+    return comparison
+
+
+def _backends(text: str) -> list[str]:
+    backends = [backend_name(word.strip()) for word in text.split(",")]
+    _refuse_twins(backends, text)
+    return backends
+
+
+def _sizes(text: str) -> list[int]:
+    sizes = [positive_integer(word.strip()) for word in text.split(",")]
+    _refuse_twins(sizes, text)
+    return sizes
+
+
+def _refuse_twins(values: Sequence[object], text: str) -> None:
+    if len(set(values)) < len(values):
+        raise argparse.ArgumentTypeError(f"{text!r} names one twice; --repeats runs each more than once")

@@ -1,0 +1,165 @@
+"""`gradwire explain`: what one key means, its value, where that came from, and what each backend makes of it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from gradwire.cli.options import BACKEND_NAMES, add_changes, add_json, add_recipe
+from gradwire.cli.output import plain, say, say_json, shown, table, wrapped
+from gradwire.cli.steps import load, lower_loaded
+from gradwire.errors import GradwireError, UsageError
+
+if TYPE_CHECKING:
+    from gradwire.recipe import LoadedRecipe
+
+DESCRIPTION = """\
+Say what one key of a recipe means: its value and where that came from, what is
+allowed, the default, and what each backend makes of it. KEY may be a section."""
+EXAMPLES = """\
+  gradwire explain cpu/ddp training.gradient_clip
+  gradwire explain mine.yaml communication.compression
+  gradwire explain mine.yaml training.num_gpus --num-gpus 64"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """RECIPE, KEY and changes."""
+    add_recipe(parser)
+    parser.add_argument("key", metavar="KEY", help="dotted path, such as training.gradient_clip or communication")
+    add_changes(parser)
+    add_json(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print a key's, or a section's, explanation; UsageError with a suggestion for an unknown key."""
+    loaded = load(arguments.recipe, arguments)
+    path = tuple(arguments.key.split("."))
+    schema = _schema_at(path)
+    if _is_section(path):
+        document = _section(loaded, arguments.key, schema)
+        say_json(document) if arguments.json else _print_section(document)
+    else:
+        document = _key(loaded, arguments, schema)
+        say_json(document) if arguments.json else _print_key(document)
+    return 0
+
+
+def _schema_at(path: tuple[str, ...]) -> dict[str, Any]:
+    from gradwire.recipe.schema_index import children
+    from gradwire.recipe.suggest import hint_for_key
+
+    schema: dict[str, Any] = {}
+    for depth in range(len(path)):
+        known = children(path[:depth])
+        if path[depth] not in known:
+            raise UsageError(f"a recipe has no key {'.'.join(path)}: {hint_for_key(path[: depth + 1])}")
+        schema = known[path[depth]]
+    return schema
+
+
+def _is_section(path: tuple[str, ...]) -> bool:
+    from gradwire.recipe.schema_index import children
+
+    return bool(children(path))
+
+
+def _section(loaded: LoadedRecipe, key: str, schema: dict[str, Any]) -> dict[str, Any]:
+    keys = [
+        {"path": path, "value": _value(loaded, path), "origin": plain(origin)}
+        for path, origin in loaded.origins.items()
+        if path == key or path.startswith(f"{key}.")
+    ]
+    return {"path": key, "kind": "section", "description": schema["description"], "keys": keys}
+
+
+def _key(loaded: LoadedRecipe, arguments: argparse.Namespace, schema: dict[str, Any]) -> dict[str, Any]:
+    key = arguments.key
+    return {
+        "path": key,
+        "kind": "key",
+        "value": _value(loaded, key),
+        "origin": plain(loaded.origins[key]) if key in loaded.origins else None,
+        "description": schema["description"],
+        "allowed": _allowed(schema),
+        "default": schema.get("default"),
+        "required": "default" not in schema,
+        "examples": schema.get("examples", []),
+        "backends": {backend: _on_backend(loaded, arguments, backend, key) for backend in BACKEND_NAMES},
+    }
+
+
+def _value(loaded: LoadedRecipe, key: str) -> Any:
+    value = plain(loaded.recipe)
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _allowed(schema: dict[str, Any]) -> str:
+    """Return type and limits in words."""
+    if "enum" in schema:
+        return ", ".join(shown(choice) for choice in schema["enum"])
+    kinds = schema.get("type", "object")
+    words = " or ".join([kinds] if isinstance(kinds, str) else kinds)
+    limits = [
+        f"{text} {shown(schema[name])}"
+        for name, text in (
+            ("minimum", "at least"),
+            ("exclusiveMinimum", "above"),
+            ("maximum", "at most"),
+            ("exclusiveMaximum", "below"),
+            ("minItems", "entries at least"),
+            ("maxItems", "entries at most"),
+            ("maxLength", "characters at most"),
+        )
+        if name in schema
+    ]
+    return ", ".join([words, *limits])
+
+
+def _on_backend(loaded: LoadedRecipe, arguments: argparse.Namespace, backend: str, key: str) -> dict[str, Any]:
+    from pathlib import PurePath
+
+    try:
+        _, artifact = lower_loaded(loaded, arguments, backend=backend, folder=PurePath("out"), allow_lossy=True)
+    except GradwireError as error:
+        return {"outcome": "not lowered", "carrier": None, "note": str(error)}
+    # A free-form mapping, such as backends.deepspeed, is accounted for as a whole.
+    field = next((field for field in artifact.report.fields if field.path == key), None)
+    if field is None:
+        return {"outcome": "unused", "carrier": None, "note": None}
+    return {"outcome": field.outcome, "carrier": field.carrier, "note": field.note}
+
+
+def _from(origin: dict[str, Any] | None) -> str:
+    if origin is None:
+        return "nothing: the section is absent"
+    if origin["layer"] == "default":
+        return "schema default"
+    return origin["source"] if origin["line"] is None else f"{origin['source']}:{origin['line']}:{origin['column']}"
+
+
+def _print_key(document: dict[str, Any]) -> None:
+    say(f"{document['path']} = {shown(document['value'])}")
+    rows = [
+        ("from", _from(document["origin"])),
+        ("meaning", document["description"]),
+        ("allowed", document["allowed"]),
+        ("default", "none: it must be given" if document["required"] else shown(document["default"])),
+    ]
+    for backend, outcome in document["backends"].items():
+        carried = f" by {outcome['carrier']}" if outcome["carrier"] else ""
+        rows.append((backend, f"{outcome['outcome']}{carried}{': ' + outcome['note'] if outcome['note'] else ''}"))
+    say(table(rows))
+
+
+def _print_section(document: dict[str, Any]) -> None:
+    say(document["path"])
+    say(wrapped(document["description"], indent=2))
+    say()
+    # Within the section, the section's name is noise.
+    inside = f"{document['path']}."
+    lines = [(f"{key['path'].removeprefix(inside)} = {shown(key['value'])}", key["origin"]) for key in document["keys"]]
+    width = max(len(line) for line, _ in lines)
+    for line, origin in lines:
+        say(f"  {line:<{width}}  # {_from(origin)}")

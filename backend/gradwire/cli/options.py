@@ -1,0 +1,157 @@
+"""Option groups that several verbs share."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from gradwire.cli.suggest import did_you_mean
+from gradwire.errors import UsageError
+
+# The same three as plan.BACKENDS, which a light verb need not import.
+BACKEND_NAMES = ("native", "accelerate", "deepspeed")
+
+
+class VersionAction(argparse.Action):
+    """Prints the version; the package's metadata is read only when asked."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **options: Any) -> None:
+        super().__init__(option_strings, dest, nargs=0, **options)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_rest: object) -> None:
+        from importlib.metadata import version
+
+        print(f"gradwire {version('gradwire')}")
+        parser.exit()
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """--json."""
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
+
+
+def add_recipe(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
+    """The positional RECIPE."""
+    action = parser.add_argument(
+        "recipes" if many else "recipe",
+        metavar="RECIPE",
+        nargs="+" if many else None,
+        help="a preset's name (see `gradwire presets`) or a YAML, JSON or TOML file",
+    )
+    # Read by shtab when it writes a completion script.
+    vars(action)["complete"] = RECIPE_COMPLETION
+
+
+def add_changes(parser: argparse.ArgumentParser, *, sizes: bool = True) -> None:
+    """--set, --num-gpus, --device: what overrides the recipe."""
+    group = parser.add_argument_group("changes to the recipe (they win over the file)")
+    group.add_argument(
+        "--set",
+        dest="sets",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="override one key, such as training.max_steps=20; repeatable",
+    )
+    if sizes:
+        group.add_argument(
+            "--num-gpus", type=positive_integer, metavar="N", help="processes in all, one per GPU (or per CPU worker)"
+        )
+    group.add_argument(
+        "--device",
+        choices=("cuda", "cpu"),
+        help="kind of device; without it the recipe's, else cuda where this machine has one, else cpu",
+    )
+
+
+def add_backend(parser: argparse.ArgumentParser) -> None:
+    """--backend and --allow-lossy."""
+    parser.add_argument(
+        "--backend", required=True, type=backend_name, choices=BACKEND_NAMES, metavar="B", help=", ".join(BACKEND_NAMES)
+    )
+    parser.add_argument(
+        "--allow-lossy",
+        action="store_true",
+        help="go on where the backend cannot express a field; lowering.json lists what was lost",
+    )
+
+
+def add_nodes(parser: argparse.ArgumentParser) -> None:
+    """--num-nodes, --node-rank, --rdzv."""
+    group = parser.add_argument_group("several machines (run the same command on each, with its own --node-rank)")
+    group.add_argument("--num-nodes", type=positive_integer, metavar="N", default=1, help="machines in the job (1)")
+    group.add_argument("--node-rank", type=node_rank, metavar="R", default=0, help="this machine, from 0 (0)")
+    group.add_argument("--rdzv", type=address, metavar="HOST:PORT", help="where all processes meet: a port of node 0")
+
+
+def check_nodes(arguments: argparse.Namespace) -> None:
+    """Raise UsageError where the three options of add_nodes contradict each other."""
+    if arguments.node_rank >= arguments.num_nodes:
+        raise UsageError(
+            f"--node-rank {arguments.node_rank} with --num-nodes {arguments.num_nodes}: "
+            f"ranks go from 0 to {arguments.num_nodes - 1}"
+        )
+    if arguments.num_nodes > 1 and arguments.rdzv is None:
+        raise UsageError(f"--num-nodes {arguments.num_nodes} needs --rdzv HOST:PORT, a free port of node 0")
+
+
+def positive_integer(text: str) -> int:
+    """Return `text` as an integer of at least 1."""
+    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def positive_number(text: str) -> float:
+    """Return `text` as a finite number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def node_rank(text: str) -> int:
+    """Return `text` as an integer of at least 0."""
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
+def backend_name(text: str) -> str:
+    """Return `text`, a backend's name."""
+    if text not in BACKEND_NAMES:
+        raise argparse.ArgumentTypeError(
+            f"there is no backend {text!r}{did_you_mean(text, BACKEND_NAMES)}; they are {', '.join(BACKEND_NAMES)}"
+        )
+    return text
+
+
+def address(text: str) -> str:
+    """Return `text`, HOST:PORT."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as node0:29500")
+    return text
+
+
+RECIPE_COMPLETION = {
+    "bash": "_gradwire_recipes",
+    "zsh": "_gradwire_recipes",
+    "fish": "(gradwire presets 2>/dev/null | string match -rg '^(\\S+)'; __fish_complete_path (commandline -ct))",
+    "preamble": {
+        "bash": "_gradwire_recipes() {\n"
+        '  compgen -W "$(gradwire presets 2>/dev/null | cut -d" " -f1)" -- "$1"\n'
+        '  compgen -f -- "$1"\n'
+        "}",
+        "zsh": "_gradwire_recipes() {\n"
+        "  local -a names\n"
+        '  names=(${(f)"$(gradwire presets 2>/dev/null | cut -d" " -f1)"})\n'
+        "  compadd -a names\n"
+        "  _files\n"
+        "}",
+    },
+}

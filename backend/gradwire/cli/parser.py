@@ -1,0 +1,137 @@
+"""Turns a command line into arguments, with the modules of the one verb it names and with suggestions for typos."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+from collections.abc import Collection, Sequence
+from typing import NoReturn
+
+from gradwire.cli.options import VersionAction
+from gradwire.cli.output import screen_width, table
+from gradwire.cli.suggest import did_you_mean
+from gradwire.errors import UsageError
+
+VERBS = {
+    "presets": "list the recipes that ship with Gradwire",
+    "show": "print a recipe, resolved: every value it ends up with",
+    "validate": "check recipes; every problem at once",
+    "explain": "say what one key means, its value and where that came from",
+    "lower": "write a backend's configuration files and the launch command",
+    "launch": "lower a recipe, run it, and measure it",
+    "compare": "run one recipe on several backends and sizes; table and report",
+    "efficiency": "scaling efficiency and grade from two throughputs",
+    "schema": "print the JSON Schema of a document kind",
+    "doctor": "check this machine: packages, devices, compilers, leftovers",
+    "completion": "print a shell completion script",
+}
+"""Each verb with its help; the module gradwire.cli.VERB has add_arguments(parser) and run(arguments)."""
+
+_DESCRIPTION = """\
+One recipe for distributed training, lowered to Accelerate, DeepSpeed or plain
+torch, launched, and measured by one meter."""
+
+_EPILOG = """\
+verbs:
+{verbs}
+
+examples:
+  gradwire presets
+  gradwire lower h100-8-overlap --backend accelerate --out out/
+  gradwire launch cpu/ddp --backend native --num-gpus 2
+  gradwire compare cpu/ddp --backends native,accelerate,deepspeed --num-gpus 1,2
+
+Every verb has --help with examples, and --json: one JSON document on stdout,
+{{"error": {{...}}}} when it fails. Commentary goes to stderr.
+
+exit codes:
+  0  ok                             3  the backend cannot express the recipe
+  1  a run failed                   4  this machine is not fit for it
+  2  usage, or an invalid recipe    5  a threshold was not met"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises instead of exiting, so that --json and the exit codes hold for a mistyped option too."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}\n{self.format_usage()}more: {self.prog} --help")
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Return the arguments with `run`, the verb's function, and `words`, the line itself.
+
+    Words after a lone `--` are in `program`, else None, of the verbs that take a script.
+
+    Raises UsageError; ends the process, as argparse does, for --help and --version.
+    """
+    own, program = _split_program(words)
+    verb = next((word for word in own if not word.startswith("-")), None)
+    if verb is not None and verb not in VERBS:
+        raise UsageError(f"there is no verb {verb!r}{did_you_mean(verb, VERBS)}; the verbs are {', '.join(VERBS)}")
+    parser, subparsers = build_parser([] if verb is None else [verb])
+    if verb is not None:
+        # Before argparse looks: it would complain of what is missing before what is misspelt.
+        _refuse_unknown_options(subparsers[verb], own)
+    arguments, unknown = parser.parse_known_args(own)
+    if verb is None:
+        raise UsageError(f"a verb is missing\n\n{parser.format_help()}")
+    if unknown:
+        subparsers[verb].error(f"unexpected argument: {' '.join(unknown)}")
+    if program is not None and not hasattr(arguments, "program"):
+        raise UsageError(f"gradwire {verb} takes no script after `--`; lower and launch do")
+    if program is not None:
+        arguments.program = program
+    arguments.words = list(words)
+    return arguments
+
+
+def build_parser(verbs: Collection[str]) -> tuple[_Parser, dict[str, _Parser]]:
+    """Return the parser of the command, and that of each verb in `verbs`: their modules are imported, no others."""
+    parser = _Parser(
+        prog="gradwire",
+        usage="gradwire VERB ... [--json]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG.format(verbs=table(list(VERBS.items()))),
+        formatter_class=_formatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=VersionAction, help="print the version and exit")
+    group = parser.add_subparsers(metavar="VERB", dest="verb", parser_class=_Parser, help=argparse.SUPPRESS)
+    subparsers = {}
+    for verb in verbs:
+        module = importlib.import_module(f"gradwire.cli.{verb}")
+        subparsers[verb] = subparser = group.add_parser(
+            verb,
+            prog=f"gradwire {verb}",
+            help=VERBS[verb],
+            description=module.DESCRIPTION,
+            epilog=f"examples:\n{module.EXAMPLES}",
+            formatter_class=_formatter,
+            allow_abbrev=False,
+        )
+        module.add_arguments(subparser)
+        subparser.set_defaults(run=module.run)
+    return parser, subparsers
+
+
+def _formatter(prog: str) -> argparse.HelpFormatter:
+    return argparse.RawDescriptionHelpFormatter(prog, width=screen_width() - 2, max_help_position=26)
+
+
+def _split_program(words: Sequence[str]) -> tuple[list[str], tuple[str, ...] | None]:
+    if "--" not in words:
+        return list(words), None
+    cut = list(words).index("--")
+    program = tuple(words[cut + 1 :])
+    if not program:
+        raise UsageError("nothing follows `--`; your script and its arguments go there")
+    return list(words[:cut]), program
+
+
+def _refuse_unknown_options(subparser: _Parser, words: Sequence[str]) -> None:
+    known = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", subparser.format_help()))
+    used = [word.split("=", 1)[0] for word in words if word.startswith("--")]
+    unknown = [f"{name}{did_you_mean(name, sorted(known))}" for name in used if name not in {*known, "--version"}]
+    if unknown:
+        subparser.error(f"unknown option {', '.join(unknown)}")

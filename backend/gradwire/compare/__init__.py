@@ -1,0 +1,1 @@
+"""Compare: measurements of one recipe -> speed-up, scaling efficiency, grade, table, charts and report."""

@@ -1,0 +1,174 @@
+"""Draws the parts of a comparison onto matplotlib's axes: throughput, scaling efficiency, losses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gradwire.documents.comparison_schema import Cell, Comparison
+from gradwire.measure.efficiency import ACCEPTABLE_FROM, GOOD_ABOVE
+from gradwire.plan import BACKENDS, Backend
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """How a backend is drawn in every chart; the marker's size and the width of the loss line are in points."""
+
+    colour: str
+    marker: str
+    marker_size: float
+    width: float
+
+
+# Okabe and Ito's palette, safe for the colour-blind. Larger and wider ones are drawn first, so that equal ones show.
+LOOKS: dict[Backend, Look] = {
+    "native": Look(colour="#0072b2", marker="o", marker_size=8.5, width=3.0),
+    "accelerate": Look(colour="#d55e00", marker="s", marker_size=6.5, width=1.9),
+    "deepspeed": Look(colour="#009e73", marker="^", marker_size=5.0, width=1.0),
+}
+INK = "#1b1b1c"
+FAINT = "#8a8a8b"
+_DASHES = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))
+_LOG_FROM_RATIO = 8
+
+
+def draw_throughput(axes: Axes, comparison: Comparison) -> None:
+    """Throughput by size with its spread over repeats, and what ideal scaling from the baseline would give."""
+    sizes = _sizes(comparison)
+    for backend, cells in _by_backend(comparison):
+        look = LOOKS[backend]
+        measured = [cell for cell in cells if cell.tokens_per_second is not None]
+        axes.plot(
+            [cell.num_gpus for cell in measured],
+            [_or_gap(cell.tokens_per_second) for cell in measured],
+            color=look.colour,
+            marker=look.marker,
+            markersize=look.marker_size,
+            label=backend,
+        )
+        axes.vlines(
+            [cell.num_gpus for cell in measured],
+            [_or_gap(cell.tokens_per_second_minimum) for cell in measured],
+            [_or_gap(cell.tokens_per_second_maximum) for cell in measured],
+            color=look.colour,
+        )
+        based = [cell for cell in measured if cell.num_gpus == cell.baseline_num_gpus]
+        if based and len(sizes) > 1:
+            each = (based[0].tokens_per_second or 0) / based[0].num_gpus
+            reach = [size for size in sizes if size >= based[0].num_gpus]
+            axes.plot(reach, [each * size for size in reach], color=look.colour, linestyle=":", linewidth=1)
+    if len(sizes) > 1:
+        axes.plot([], [], color=FAINT, linestyle=":", linewidth=1, label="ideal")
+    axes.set_title("Throughput", loc="left")
+    axes.set_ylabel("tokens per second")
+    _size_axis(axes, sizes, also_y=True)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    if not _is_wide(sizes):
+        # Room above the highest marker, which matplotlib would cut in half.
+        highest = axes.dataLim.ymax
+        axes.set_ylim(0, highest * 1.08 if math.isfinite(highest) and highest > 0 else 1)
+    _legend_below(axes, columns=4)
+
+
+def draw_efficiency(axes: Axes, comparison: Comparison) -> None:
+    """Scaling efficiency by size, with the lines at 100, 85 and 70 %."""
+    sizes = _sizes(comparison)
+    shares = [cell.scaling_efficiency for cell in comparison.cells if cell.scaling_efficiency is not None]
+    _size_axis(axes, sizes)
+    for share, words, style in (
+        (1.0, "ideal", ":"),
+        (GOOD_ABOVE, "good above\n85 %", "--"),
+        (ACCEPTABLE_FROM, "poor below\n70 %", "--"),
+    ):
+        axes.axhline(share, color=FAINT, linestyle=style, linewidth=1, zorder=1)
+        axes.annotate(
+            words,
+            (1, share),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            color=INK,
+            fontsize=8,
+        )
+    for backend, cells in _by_backend(comparison):
+        look = LOOKS[backend]
+        known = [cell for cell in cells if cell.scaling_efficiency is not None]
+        axes.plot(
+            [cell.num_gpus for cell in known],
+            [_or_gap(cell.scaling_efficiency) for cell in known],
+            color=look.colour,
+            marker=look.marker,
+            markersize=look.marker_size,
+            label=backend,
+        )
+    axes.set_title("Scaling efficiency", loc="left")
+    axes.set_ylabel("share of ideal throughput")
+    axes.set_ylim(0, max([1.12, *(share * 1.05 for share in shares)]))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}".replace("%", " %"))
+    _legend_below(axes)
+
+
+def draw_losses(axes: Axes, comparison: Comparison) -> None:
+    """Loss by step of every cell: colour by backend, dashes by size."""
+    sizes = _sizes(comparison)
+    for backend, cells in _by_backend(comparison):
+        look = LOOKS[backend]
+        for cell in cells:
+            if not cell.losses:
+                continue
+            axes.plot(
+                range(1, len(cell.losses) + 1),
+                [_or_gap(loss) for loss in cell.losses],
+                color=look.colour,
+                linestyle=_DASHES[sizes.index(cell.num_gpus) % len(_DASHES)],
+                linewidth=look.width,
+                label=f"{backend} on {cell.num_gpus}",
+            )
+    axes.set_title("Training loss", loc="left")
+    axes.set_ylabel("nats per token")
+    axes.set_xlabel("step")
+    axes.locator_params(axis="x", integer=True)
+    _legend_below(axes)
+
+
+def _size_axis(axes: Axes, sizes: Sequence[int], *, also_y: bool = False) -> None:
+    if _is_wide(sizes):
+        axes.set_xscale("log", base=2)
+        if also_y:
+            axes.set_yscale("log")
+    axes.set_xticks(sizes, labels=[str(size) for size in sizes], minor=False)
+    axes.minorticks_off()
+    room = 1.15 if _is_wide(sizes) else 1
+    step = 0 if _is_wide(sizes) else max(0.2, (sizes[-1] - sizes[0]) * 0.08)
+    axes.set_xlim(sizes[0] / room - step, sizes[-1] * room + step)
+    axes.set_xlabel("processes")
+
+
+def _is_wide(sizes: Sequence[int]) -> bool:
+    return sizes[-1] / sizes[0] > _LOG_FROM_RATIO
+
+
+def _legend_below(axes: Axes, *, columns: int = 3) -> None:
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=columns, fontsize=8, columnspacing=1.4)
+
+
+def _sizes(comparison: Comparison) -> list[int]:
+    return sorted({cell.num_gpus for cell in comparison.cells})
+
+
+def _by_backend(comparison: Comparison) -> list[tuple[Backend, list[Cell]]]:
+    """The cells of each backend by size; backends in a fixed order, the widest line first."""
+    ordered = sorted(comparison.cells, key=lambda cell: cell.num_gpus)
+    found = [(backend, [cell for cell in ordered if cell.backend == backend]) for backend in BACKENDS]
+    return [(backend, cells) for backend, cells in found if cells]
+
+
+def _or_gap(value: float | None) -> float:
+    return math.nan if value is None else value

@@ -1,0 +1,81 @@
+"""Says whether two runs are alike enough for an efficiency to be computed from them, and names what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields
+from fractions import Fraction
+from typing import Literal
+
+from gradwire.documents.measurement_schema import Measurement, Workload
+from gradwire.documents.plan_schema import Plan
+from gradwire.errors import UsageError
+
+Scaling = Literal["weak", "strong"]
+
+# Under strong scaling the global batch is fixed, so each rank's share of it must change with the size.
+_FREE_UNDER_STRONG = frozenset({"batch_size_per_gpu", "gradient_accumulation"})
+
+
+def scaling_of(plans: Iterable[Plan]) -> Scaling:
+    """Return weak where every plan trains the same batch per rank, strong where the same global batch.
+
+    A single size is weak. Raises UsageError, with the batches, where neither is fixed.
+    """
+    batches = sorted({(plan.world.world_size, plan.batch.global_batch_size) for plan in plans})
+    if len({Fraction(batch, size) for size, batch in batches}) <= 1:
+        return "weak"
+    if len({batch for _, batch in batches}) == 1:
+        return "strong"
+    listed = ", ".join(f"{batch} sequences on {size}" for size, batch in batches)
+    raise UsageError(
+        f"neither weak nor strong scaling: the plans train {listed} processes. Fix the batch per process "
+        "(weak) or the global batch (strong)"
+    )
+
+
+def unlike(one: Workload, other: Workload, *, scaling: Scaling = "weak") -> list[str]:
+    """Return what differs, `precision: fp32 against bf16-mixed`; empty where an efficiency may be computed.
+
+    Under strong scaling the batch per rank and the accumulation may differ; `unlike_batch` looks at their product.
+    """
+    free = _FREE_UNDER_STRONG if scaling == "strong" else frozenset()
+    names = [field.name for field in fields(Workload) if field.name not in free]
+    return [
+        f"{name}: {_words(getattr(one, name))} against {_words(getattr(other, name))}"
+        for name in names
+        if getattr(one, name) != getattr(other, name)
+    ]
+
+
+def unlike_batch(one: Measurement, other: Measurement, *, scaling: Scaling) -> list[str]:
+    """Return how the counted batch differs, per rank (weak) or in all (strong); empty where it does not.
+
+    What was counted decides, not what was asked for: a backend may train another batch than the recipe's.
+    """
+    match scaling:
+        case "weak":
+            mine, theirs = _batch(one) / one.world.world_size, _batch(other) / other.world.world_size
+            what = "sequences per rank and step"
+        case "strong":
+            mine, theirs = _batch(one), _batch(other)
+            what = "sequences per step over all ranks"
+    return [] if mine == theirs else [f"{what}: {_number(mine)} against {_number(theirs)}"]
+
+
+def _batch(measurement: Measurement) -> Fraction:
+    return Fraction(measurement.throughput.timed_samples, measurement.steps.timed)
+
+
+def _number(value: Fraction) -> str:
+    return f"{float(value):g}"
+
+
+def _words(value: object) -> str:
+    match value:
+        case None:
+            return "none"
+        case bool():
+            return "on" if value else "off"
+        case _:
+            return str(value)

@@ -1,0 +1,147 @@
+"""Finds what a reader must know before quoting a comparison: noise, crowded machines, runs that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gradwire.compare.format import name_of, percent, processes
+from gradwire.documents.comparison_schema import Cell, Run
+from gradwire.documents.measurement_schema import Measurement
+
+CROWDED = "this shows the machine, not the backend"
+# Repeats of one cell further apart than this say nothing about differences of that size.
+_WIDE_SPREAD = 0.10
+# More than ideal by more than this is not noise.
+_ABOVE_IDEAL = 1.05
+# Backends that train the same thing end within rounding of each other.
+_LOSSES_APART = 0.01
+_ENOUGH_REPEATS = 3
+
+
+def notes_on(cells: Sequence[Cell], runs: Sequence[tuple[Run, Measurement | None]]) -> list[str]:
+    """Return the notes on a comparison, the gravest first; each is a sentence."""
+    measured = [(run, measurement) for run, measurement in runs if measurement is not None and run.status == "ok"]
+    return [
+        *_crowded(measured),
+        *_unequal_machines(measured),
+        *_other_losses(cells),
+        *_other_baseline(cells),
+        *_above_ideal(cells),
+        *_few_repeats(cells),
+        *_spread(cells),
+        *_lost_repeats(cells, runs),
+        *_from_runs(measured),
+    ]
+
+
+def _crowded(runs: Sequence[tuple[Run, Measurement]]) -> list[str]:
+    crowds: dict[int, set[int]] = {}
+    for _, measurement in runs:
+        number, cores = measurement.world.processes_per_node, measurement.hardware.cpu_count
+        if measurement.world.device == "cpu" and number > cores:
+            crowds.setdefault(cores, set()).add(number)
+    return [
+        f"{_listed(sorted(numbers))} processes on {cores} {'core' if cores == 1 else 'cores'}: {CROWDED}"
+        for cores, numbers in sorted(crowds.items())
+    ]
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    *first, last = [str(number) for number in numbers]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _unequal_machines(runs: Sequence[tuple[Run, Measurement]]) -> list[str]:
+    notes = []
+    machines = {measurement.hardware.fingerprint for _, measurement in runs}
+    if len(machines) > 1:
+        notes.append(f"the runs were made on {len(machines)} kinds of machine ({', '.join(sorted(machines))})")
+    packages = sorted({package for _, measurement in runs for package in measurement.versions})
+    for package in packages:
+        found = {measurement.versions.get(package) or "none" for _, measurement in runs}
+        if len(found) > 1:
+            notes.append(f"the runs had different versions of {package}: {', '.join(sorted(found))}")
+    return notes
+
+
+def _other_losses(cells: Sequence[Cell]) -> list[str]:
+    notes = []
+    for size in dict.fromkeys(cell.num_gpus for cell in cells):
+        losses = {cell.backend: cell.final_loss for cell in cells if cell.num_gpus == size and cell.final_loss}
+        if losses and max(losses.values()) - min(losses.values()) > _LOSSES_APART * abs(min(losses.values())):
+            listed = ", ".join(f"{backend} {loss:.4g}" for backend, loss in losses.items())
+            notes.append(
+                f"the final losses on {processes(size)} are more than {_LOSSES_APART:.0%} apart ({listed}): "
+                "the backends did not train the same thing, so their speeds do not compare"
+            )
+    return notes
+
+
+def _other_baseline(cells: Sequence[Cell]) -> list[str]:
+    notes = []
+    for backend in dict.fromkeys(cell.backend for cell in cells):
+        sizes = [cell.num_gpus for cell in cells if cell.backend == backend]
+        baselines = {cell.baseline_num_gpus for cell in cells if cell.backend == backend and cell.grade is not None}
+        for baseline in baselines - {None, 1}:
+            because = "the smallest asked for" if baseline == min(sizes) else "no smaller size could be used"
+            notes.append(
+                f"{backend}: efficiencies are against {baseline} processes ({because}), so what one process would "
+                "do is not known"
+            )
+    return notes
+
+
+def _above_ideal(cells: Sequence[Cell]) -> list[str]:
+    return [
+        f"{name_of(cell)}: {percent(cell.scaling_efficiency)} is more than ideal; the baseline may have been slowed "
+        "by something else (a cold cache, one thread, another job)"
+        for cell in cells
+        if cell.scaling_efficiency is not None and cell.scaling_efficiency > _ABOVE_IDEAL
+    ]
+
+
+def _few_repeats(cells: Sequence[Cell]) -> list[str]:
+    fewest = min((cell.repeats for cell in cells if cell.repeats), default=_ENOUGH_REPEATS)
+    if fewest >= _ENOUGH_REPEATS:
+        return []
+    return [f"fewer than {_ENOUGH_REPEATS} repeats, so the noise is not known; use --repeats {_ENOUGH_REPEATS} or more"]
+
+
+def _spread(cells: Sequence[Cell]) -> list[str]:
+    notes = []
+    for cell in cells:
+        slowest, middle, fastest = (
+            cell.tokens_per_second_minimum,
+            cell.tokens_per_second,
+            cell.tokens_per_second_maximum,
+        )
+        if slowest is None or fastest is None or not middle:
+            continue
+        spread = (fastest - slowest) / middle
+        if spread > _WIDE_SPREAD:
+            notes.append(
+                f"{name_of(cell)}: the repeats spread over {percent(spread)} of their median; "
+                "smaller differences mean nothing here"
+            )
+    return notes
+
+
+def _lost_repeats(cells: Sequence[Cell], runs: Sequence[tuple[Run, Measurement | None]]) -> list[str]:
+    notes = []
+    for cell in cells:
+        mine = [run for run, _ in runs if (run.backend, run.num_gpus) == (cell.backend, cell.num_gpus)]
+        failed = [run for run in mine if run.status == "failed"]
+        if cell.repeats and failed:
+            reasons = "; ".join(dict.fromkeys(run.reason or "no reason was given" for run in failed))
+            notes.append(f"{name_of(cell)}: {len(failed)} of {len(mine)} repeats failed ({reasons})")
+    return notes
+
+
+def _from_runs(runs: Sequence[tuple[Run, Measurement]]) -> list[str]:
+    notes: dict[str, list[str]] = {}
+    for run, measurement in runs:
+        for note in measurement.notes:
+            cells = notes.setdefault(note, [])
+            if name_of(run) not in cells:
+                cells.append(name_of(run))
+    return [f"{', '.join(cells)}: {note}" for note, cells in notes.items()]

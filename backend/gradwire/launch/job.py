@@ -1,0 +1,59 @@
+"""Runs a written artifact: its environment, its command, its log, and the error that a bad end means."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import BinaryIO
+
+from gradwire.artifact import Artifact, command_settings, command_words
+from gradwire.launch.diagnose import diagnose, read_failure
+from gradwire.launch.environment import run_environment
+from gradwire.launch.process import Ended, run
+
+LOG_FILE = "launch.log"
+ERROR_FILE = "error.json"
+MEASUREMENT_FILE = "measurement.json"
+
+# Left by an earlier run in the same folder, they would be taken for this one's.
+_RESULTS = (LOG_FILE, ERROR_FILE, MEASUREMENT_FILE)
+
+
+def run_artifact(
+    artifact: Artifact,
+    folder: Path,
+    *,
+    shell: Mapping[str, str],
+    timeout_seconds: float | None,
+    echo: BinaryIO | None,
+) -> Ended:
+    """Run `artifact`, written to `folder`, to its end; its output goes to launch.log there and, live, to `echo`.
+
+    `shell` is the environment that it inherits. Raises RunFailed, or the error that a rank left word of.
+    """
+    for name in _RESULTS:
+        (folder / name).unlink(missing_ok=True)
+    error_file = folder.resolve() / ERROR_FILE
+    ended = run(
+        command_words(artifact, folder, _free_ports(artifact)),
+        environment=run_environment(shell, artifact.environment, error_file=error_file),
+        log=folder / LOG_FILE,
+        timeout_seconds=timeout_seconds,
+        echo=echo,
+    )
+    failure = read_failure(error_file)
+    if ended.exit_code or ended.timed_out or failure is not None:
+        raise diagnose(ended, failure, timeout_seconds=timeout_seconds)
+    return ended
+
+
+def _free_ports(artifact: Artifact) -> dict[str, str]:
+    return {setting.variable: str(_free_port()) for setting in command_settings(artifact) if setting.is_free_port}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port

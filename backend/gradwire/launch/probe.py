@@ -1,0 +1,118 @@
+"""Looks at the machine without importing torch: devices, packages, ports, shared memory, compilers."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+LIBRARIES = ("torch", "accelerate", "deepspeed", "transformers", "numpy", "psutil")
+"""Import names of what training needs from the extras."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """What this machine offers.
+
+    `cuda_devices` are the GPUs that a process started here would see, `hidden_cuda_devices` those that
+    CUDA_VISIBLE_DEVICES takes away. `packages` maps an import name to its installed version, None where it is missing.
+    """
+
+    cuda_devices: int
+    hidden_cuda_devices: int
+    cores: int
+    packages: Mapping[str, str | None]
+
+
+def probe_machine(environment: Mapping[str, str]) -> Machine:
+    """Return what this machine offers to a process with `environment`."""
+    present = count_device_files(Path("/dev"))
+    visible = count_visible(present, environment.get("CUDA_VISIBLE_DEVICES"))
+    return Machine(
+        cuda_devices=visible,
+        hidden_cuda_devices=present - visible,
+        cores=usable_cores(),
+        packages=package_versions(LIBRARIES),
+    )
+
+
+def count_device_files(folder: Path) -> int:
+    """Return the number of NVIDIA GPUs whose device file is in `folder`: a container sees its own ones only."""
+    return sum(re.fullmatch(r"nvidia\d+", path.name) is not None for path in folder.iterdir())
+
+
+def count_visible(present: int, visible_devices: str | None) -> int:
+    """Return how many of `present` GPUs CUDA shows under CUDA_VISIBLE_DEVICES `visible_devices`.
+
+    As CUDA reads it: the list ends at the first entry that names no GPU. An entry that is no number (a UUID, a MIG
+    slice) is taken at its word.
+    """
+    if visible_devices is None:
+        return present
+    if present == 0:
+        return 0
+    count = 0
+    for entry in visible_devices.split(","):
+        name = entry.strip()
+        if not name or (name.lstrip("-").isdigit() and not 0 <= int(name) < present):
+            break
+        count += 1
+    return count
+
+
+def usable_cores() -> int:
+    """Return the number of logical processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def package_versions(import_names: Iterable[str]) -> dict[str, str | None]:
+    """Return the version of each package that can be imported, "unknown" without metadata, None where it is missing."""
+    return {name: _version(name) for name in import_names}
+
+
+def _version(import_name: str) -> str | None:
+    # Imported here, as below: every verb imports this module, and few ask.
+    import importlib.metadata
+    import importlib.util
+
+    try:
+        found = importlib.util.find_spec(import_name) is not None
+    except (ImportError, ValueError):
+        found = False
+    if not found:
+        return None
+    try:
+        return importlib.metadata.version(import_name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def port_in_use(port: int, host: str = "") -> bool:
+    """Return whether another process listens on `port` of this machine's address `host` ("" is every address)."""
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        # As torch's store does: a port whose last connection is only fading out may be taken again.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return True
+    return False
+
+
+def program_path(name: str) -> str | None:
+    """Return where `name` is, looked for beside this interpreter first, then on PATH; None when it is nowhere."""
+    import shutil
+
+    return shutil.which(name, path=search_path(os.environ))
+
+
+def search_path(environment: Mapping[str, str]) -> str:
+    """Return PATH with this interpreter's folder in front: a virtual environment works without being activated."""
+    own = str(Path(sys.executable).parent)
+    rest = environment.get("PATH", os.defpath)
+    return own if not rest else f"{own}{os.pathsep}{rest}"

@@ -1,0 +1,208 @@
+"""Runs one command to its end: live output, a log, a time limit, and no process left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO
+
+from gradwire.errors import EnvironmentNotFit
+
+_MARKER = "GRADWIRE_RUN_ID"
+_KEPT_LINES = 2000
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """How a run ended.
+
+    `exit_code` is negative for a signal, as in `subprocess`. `lines` are the last lines of its output, oldest first.
+    """
+
+    exit_code: int
+    timed_out: bool
+    seconds: float
+    lines: tuple[str, ...]
+    log: Path
+
+
+def run(
+    words: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    log: Path,
+    timeout_seconds: float | None = None,
+    echo: BinaryIO | None = None,
+    patience_seconds: float = 10.0,
+) -> Ended:
+    """Run `words` and return how it ended; its output goes to `log` and, live, to `echo`.
+
+    Every process that the run started, in whatever session, is gone when this returns or raises: they are found by a
+    variable in their environment, because torchrun gives each worker a session of its own. After `timeout_seconds`,
+    Ctrl-C or SIGTERM the launcher is told first and has `patience_seconds`; then all get SIGTERM, then SIGKILL.
+    Raises KeyboardInterrupt on SIGINT and SystemExit(128 + number) on SIGTERM and SIGHUP, after the cleaning up.
+    Call it from the main thread: signals arrive there.
+    """
+    marker = uuid.uuid4().hex
+    started = time.monotonic()
+    timed_out = False
+    first_signal: signal.Signals = signal.SIGTERM
+    with log.open("wb") as log_file, _signals_raise():
+        process, output = _start(words, {**environment, _MARKER: marker})
+        pump = _Pump(output, log_file, echo)
+        try:
+            process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            timed_out = True
+        except KeyboardInterrupt:
+            first_signal = signal.SIGINT
+            raise
+        finally:
+            _end_all(process, marker, first_signal, patience_seconds)
+            pump.finish()
+    return Ended(
+        exit_code=process.returncode,
+        timed_out=timed_out,
+        seconds=time.monotonic() - started,
+        lines=tuple(pump.lines),
+        log=log,
+    )
+
+
+def find_marked(marker: str) -> list[int]:
+    """Return the ids of the living processes whose environment carries `marker`; zombies have none."""
+    entry = f"{_MARKER}={marker}".encode()
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        # Gone in the meantime, or another user's.
+        with suppress(OSError):
+            if entry in (folder / "environ").read_bytes().split(b"\0"):
+                found.append(int(folder.name))
+    return found
+
+
+def _start(words: Sequence[str], environment: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
+    """Start `words` in a session of their own; return the process and the descriptor that its output comes from."""
+    output, written = os.pipe()
+    try:
+        process = subprocess.Popen(
+            list(words),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        os.close(output)
+        raise EnvironmentNotFit(f"cannot start {words[0]}: {error.strerror}") from error
+    finally:
+        os.close(written)
+    return process, output
+
+
+class _Pump:
+    """Copies the run's output to the log and the screen while it runs, and keeps the last lines."""
+
+    def __init__(self, source: int, log_file: BinaryIO, echo: BinaryIO | None) -> None:
+        self.lines: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._source = source
+        self._targets = [log_file] if echo is None else [log_file, echo]
+        self._thread = threading.Thread(target=self._copy, daemon=True)
+        self._thread.start()
+
+    def _copy(self) -> None:
+        rest = b""
+        while chunk := os.read(self._source, 65536):
+            for target in list(self._targets):
+                try:
+                    target.write(chunk)
+                    target.flush()
+                except OSError:
+                    # A closed terminal or a full disk must not stall the training, which would block on a full pipe.
+                    self._targets.remove(target)
+            *whole, rest = (rest + chunk).replace(b"\r", b"\n").split(b"\n")
+            self.lines.extend(line.decode(errors="replace") for line in whole if line.strip())
+        if rest.strip():
+            self.lines.append(rest.decode(errors="replace"))
+
+    def finish(self) -> None:
+        # All writers are dead by now, so the end of the stream is there.
+        self._thread.join(timeout=5)
+        os.close(self._source)
+
+
+def _end_all(process: subprocess.Popen[bytes], marker: str, first_signal: signal.Signals, patience: float) -> None:
+    """Wait for the run's processes to be gone, with more force in each round; a second Ctrl-C skips to SIGKILL."""
+    hurry = threading.Event()
+
+    def skip_ahead(_signal: int, _frame: FrameType | None) -> None:
+        hurry.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, skip_ahead)
+    launcher_ended = process.poll() is not None
+    if not launcher_ended:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, first_signal)
+    # Workers of a launcher that has ended are orphans: there is nothing to wait for.
+    if _all_gone(process, marker, 0.0 if launcher_ended else patience, hurry):
+        return
+    _signal_marked(marker, signal.SIGTERM)
+    if _all_gone(process, marker, 3.0, hurry):
+        return
+    _signal_marked(marker, signal.SIGKILL)
+    _all_gone(process, marker, 5.0, threading.Event())
+
+
+def _signal_marked(marker: str, number: signal.Signals) -> None:
+    for pid in find_marked(marker):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _all_gone(process: subprocess.Popen[bytes], marker: str, seconds: float, hurry: threading.Event) -> bool:
+    deadline = time.monotonic() + seconds
+    while True:
+        if process.poll() is not None and not find_marked(marker):
+            return True
+        if time.monotonic() >= deadline or hurry.is_set():
+            return False
+        hurry.wait(_POLL_SECONDS)
+
+
+@contextmanager
+def _signals_raise() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, SIGTERM and SIGHUP raise SystemExit, until the block ends."""
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    def terminate(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    wanted = {signal.SIGINT: interrupt, signal.SIGTERM: terminate, signal.SIGHUP: terminate}
+    # What nohup or a background shell ignores stays ignored.
+    replaced = {number: signal.getsignal(number) for number in wanted}
+    replaced = {number: handler for number, handler in replaced.items() if handler is not signal.SIG_IGN}
+    for number in replaced:
+        signal.signal(number, wanted[number])
+    try:
+        yield
+    finally:
+        for number, handler in replaced.items():
+            signal.signal(number, handler)

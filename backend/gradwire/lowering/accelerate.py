@@ -1,0 +1,217 @@
+"""Lowers a plan to Accelerate: `accelerate.yaml` for `accelerate launch`, with `deepspeed.json` beside it for ZeRO."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+from gradwire.artifact import OutFile, Setting, Word, document_text
+from gradwire.documents.lowering_schema import WrittenDefault
+from gradwire.documents.plan_schema import Plan
+from gradwire.lowering.accelerate_document import (
+    FILE,
+    accelerate_document,
+    distributed_type,
+    is_zero,
+    yaml_text,
+)
+from gradwire.lowering.deepspeed import deepspeed_environment
+from gradwire.lowering.deepspeed_account import (
+    deepspeed_outcomes,
+    deepspeed_refusals,
+    deepspeed_target,
+    written_defaults,
+)
+from gradwire.lowering.deepspeed_document import FILE as DEEPSPEED_FILE
+from gradwire.lowering.deepspeed_document import deepspeed_document
+from gradwire.lowering.extras import Target, dotted_keys, merge_extras, refuse_extras
+from gradwire.lowering.fields import Outcome, Refusal, emulated, exact, unused
+from gradwire.lowering.keys import ACCELERATE_KEYS, ACCELERATE_KEYS_BELOW
+from gradwire.lowering.placement import Placement, endpoint
+from gradwire.lowering.program import in_program, program_words
+from gradwire.lowering.shared import (
+    COMMON_ENVIRONMENT,
+    Lowered,
+    common_outcomes,
+    compression_outcomes,
+    extras_outcome,
+    optimizer_outcomes,
+    overlap_outcomes,
+    refuse_ddp_settings,
+    refuse_fp16_on_cpu,
+    refuse_pipeline,
+)
+
+HELPER = "gradwire.accelerate.from_recipe"
+
+_OPTIMIZER = ("optimizer", "learning_rate", "weight_decay", "betas", "epsilon", "momentum")
+_FORBIDDEN = {
+    "command_file": "for TPU pods only",
+    "commands": "for TPU pods only",
+    "compute_environment": "the job runs on these machines",
+    "dynamo_config": "training.compile decides, and the program compiles; here it would compile twice",
+    "fp8_config": "training.precision decides",
+    "megatron_lm_config": "parallelism decides",
+    "mpirun_config": "the processes are started by accelerate itself",
+    "parallelism_config": "parallelism decides",
+}
+
+
+def refusals(plan: Plan) -> list[Refusal]:
+    """Return what Accelerate cannot express of `plan`."""
+    if is_zero(plan):
+        document = deepspeed_document(plan, with_optimizer=False)
+        found = deepspeed_refusals(plan)
+        found += refuse_extras(plan.recipe.backends.deepspeed, deepspeed_target(document, plan))
+    else:
+        found = _torch_refusals(plan)
+    return found + refuse_extras(plan.recipe.backends.accelerate, _target(plan))
+
+
+def build(plan: Plan, placement: Placement, program: tuple[str, ...] | None) -> Lowered:
+    """Return the Accelerate configuration, the DeepSpeed one where ZeRO needs it, and the launch command of `plan`."""
+    extras = plan.recipe.backends.accelerate
+    document = merge_extras(accelerate_document(plan, placement), extras)
+    files = {FILE: yaml_text(document)}
+    reported = [f"{FILE} {key}" for key, _ in dotted_keys(extras)]
+    defaults = _written_defaults(plan)
+    if is_zero(plan):
+        deepspeed_extras = plan.recipe.backends.deepspeed
+        deepspeed = deepspeed_document(plan, with_optimizer=False)
+        files[DEEPSPEED_FILE] = document_text(merge_extras(deepspeed, deepspeed_extras))
+        reported += [f"{DEEPSPEED_FILE} {key}" for key, _ in dotted_keys(deepspeed_extras)]
+        defaults += written_defaults(plan, deepspeed)
+    return Lowered(
+        files=files,
+        command=(*_launcher(plan, placement), *program_words(program, "-m")),
+        environment=_environment(plan),
+        outcomes=_outcomes(plan, program),
+        defaults=defaults,
+        extras=tuple(reported),
+    )
+
+
+def _torch_refusals(plan: Plan) -> list[Refusal]:
+    found = refuse_pipeline(plan, "Accelerate has no pipeline schedule for training")
+    found += refuse_fp16_on_cpu(plan, "Accelerate has no fp16 on a CPU")
+    if plan.recipe.parallelism.data.strategy == "fsdp":
+        found += refuse_ddp_settings(plan)
+    return found
+
+
+def _target(plan: Plan) -> Target:
+    document = accelerate_document(plan, Placement(out_folder=PurePath(), rendezvous="localhost:1"))
+    fields = {
+        "distributed_type": "parallelism.data.strategy",
+        "mixed_precision": "training.precision",
+        "num_machines": "--num-nodes",
+        "num_processes": "training.num_gpus",
+        "use_cpu": "training.device",
+        "fsdp_config.fsdp_version": "parallelism.data.strategy",
+        "fsdp_config.fsdp_activation_checkpointing": "training.gradient_checkpointing",
+        "deepspeed_config.deepspeed_config_file": "--out",
+    }
+    flat = dict(dotted_keys(document))
+    decided = {key: (field, flat[key]) for key, field in fields.items() if key in flat}
+    forbidden = dict(_FORBIDDEN)
+    for key, section in (("deepspeed_config", "DEEPSPEED"), ("fsdp_config", "FSDP")):
+        if document["distributed_type"] != section:
+            forbidden[key] = (
+                f"parallelism.data.strategy makes it {document['distributed_type']}, which does not read it"
+            )
+    if document["distributed_type"] == "DEEPSPEED":
+        forbidden["mixed_precision"] = "the precision is in deepspeed.json; Accelerate refuses both"
+    for key in ("machine_rank", "main_process_ip", "main_process_port"):
+        forbidden[key] = "--node-rank and --rdzv decide"
+    return Target(
+        section="accelerate",
+        file=FILE,
+        known=ACCELERATE_KEYS,
+        decided=decided,
+        forbidden=forbidden,
+        known_below=ACCELERATE_KEYS_BELOW,
+    )
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    if is_zero(plan):
+        # ACCELERATE_USE_CPU would quietly train plain DDP here.
+        return deepspeed_environment(plan)
+    use_cpu = {"ACCELERATE_USE_CPU": "true"} if plan.world.device == "cpu" else {}
+    return {**COMMON_ENVIRONMENT, **use_cpu}
+
+
+def _launcher(plan: Plan, placement: Placement) -> tuple[Word, ...]:
+    words: tuple[Word, ...] = ("accelerate", "launch", "--config_file", OutFile(name=FILE))
+    if is_zero(plan):
+        # The path in the YAML holds in the folder where the recipe was lowered; this one holds everywhere.
+        words += ("--deepspeed_config_file", OutFile(name=DEEPSPEED_FILE))
+    if plan.world.num_nodes > 1:
+        meeting = endpoint(placement)
+        words += (
+            *("--machine_rank", Setting(variable="NODE_RANK", default=str(placement.node_rank))),
+            *("--main_process_ip", Setting(variable="MASTER_ADDR", default=meeting.host)),
+            *("--main_process_port", Setting(variable="MASTER_PORT", default=str(meeting.port))),
+        )
+    return words
+
+
+def _written_defaults(plan: Plan) -> tuple[WrittenDefault, ...]:
+    written = []
+    if plan.world.num_nodes == 1:
+        why = "two runs on one machine would meet at the same port"
+        written.append(WrittenDefault(key="main_process_port", value=0, hidden_default=29500, why=why))
+    if distributed_type(plan) == "FSDP":
+        why = "Accelerate would wrap with the older FSDP 1"
+        written.append(WrittenDefault(key="fsdp_config.fsdp_version", value=2, hidden_default=1, why=why))
+        why = "the whole model would be one shard group, gathered at once"
+        policy = "TRANSFORMER_BASED_WRAP"
+        written.append(
+            WrittenDefault(key="fsdp_config.fsdp_auto_wrap_policy", value=policy, hidden_default="NO_WRAP", why=why)
+        )
+    return tuple(written)
+
+
+def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]:
+    by_program, by_helper = in_program(program), in_program(program, helper=HELPER)
+    outcomes = {
+        **common_outcomes(plan, program),
+        **optimizer_outcomes(plan, dict.fromkeys(_OPTIMIZER, by_program)),
+        "training.num_gpus": exact(f"{FILE} num_processes"),
+        "training.device": exact(f"{FILE} use_cpu"),
+        "backends.accelerate": extras_outcome(plan.recipe.backends.accelerate, FILE),
+    }
+    if is_zero(plan):
+        strategy = exact(f"{FILE} distributed_type and {DEEPSPEED_FILE} zero_optimization.stage")
+        merged = extras_outcome(plan.recipe.backends.deepspeed, DEEPSPEED_FILE)
+        return {
+            **outcomes,
+            **deepspeed_outcomes(plan, program),
+            "parallelism.data.strategy": strategy,
+            "backends.deepspeed": merged,
+        }
+    is_fsdp = plan.recipe.parallelism.data.strategy == "fsdp"
+    method = plan.recipe.communication.compression.method
+    return {
+        **outcomes,
+        "training.precision": _precision_outcome(plan, program),
+        "training.gradient_clip": by_program,
+        "training.batch_size_per_gpu": by_program,
+        "training.gradient_accumulation": by_helper,
+        "parallelism.data.strategy": exact(f"{FILE} distributed_type"),
+        **compression_outcomes(plan, unused() if method == "none" else by_helper, by_helper),
+        **overlap_outcomes(unused("DDP's settings") if is_fsdp else by_helper),
+    }
+
+
+def _precision_outcome(plan: Plan, program: tuple[str, ...] | None) -> Outcome:
+    precision = plan.recipe.training.precision
+    if precision == "bf16-true":
+        caster = in_program(program, helper=HELPER).carrier
+        note = "Accelerate has no such mode: mixed_precision is 'no' and the model itself is cast to bf16"
+        return emulated(f"{FILE} mixed_precision and {caster}", note)
+    if precision != "fp32" and plan.recipe.parallelism.data.strategy == "fsdp":
+        name = precision.removesuffix("-mixed")
+        return emulated(
+            f"{FILE} mixed_precision", f"fully_shard computes and reduces in {name}, where autocast reduces in fp32"
+        )
+    return exact(f"{FILE} mixed_precision")

@@ -1,0 +1,234 @@
+"""Accounts for what DeepSpeed's configuration makes of a plan: refusals, outcomes, and hidden defaults overwritten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gradwire.documents.lowering_schema import WrittenDefault
+from gradwire.documents.plan_schema import Plan
+from gradwire.lowering.deepspeed_document import (
+    DEFAULT_BUCKET_MIB,
+    FILE,
+    NEVER,
+    communication_data_type,
+    model_data_type,
+    zero_stage,
+)
+from gradwire.lowering.extras import Decided, Target
+from gradwire.lowering.fields import Outcome, Refusal, emulated, exact, unused
+from gradwire.lowering.keys import DEEPSPEED_KEYS
+from gradwire.lowering.program import in_program
+from gradwire.lowering.shared import (
+    compression_outcomes,
+    refuse_compression,
+    refuse_fp16_on_cpu,
+    refuse_overlap,
+    refuse_pipeline,
+)
+
+
+def deepspeed_refusals(plan: Plan) -> list[Refusal]:
+    """Return what DeepSpeed's configuration cannot express of a plan whose strategy has a ZeRO stage."""
+    stage = zero_stage(plan)
+    found = refuse_pipeline(
+        plan, "DeepSpeed takes its stages from a PipelineModule in code, not from the configuration"
+    )
+    found += refuse_compression(plan, "DeepSpeed has no PowerSGD", methods=("powersgd",), nearest="none")
+    found += refuse_overlap(plan, "DeepSpeed has no static graph", names=("static_graph",))
+    if stage == 0:
+        limit = "without ZeRO, DeepSpeed reduces after the backward pass, in pieces of 500000000 elements"
+        found += refuse_overlap(plan, limit, names=("bucket_cap_mb",))
+    return found + refuse_fp16_on_cpu(plan, "DeepSpeed has no fp16 on a CPU")
+
+
+def deepspeed_target(document: Mapping[str, Any], plan: Plan) -> Target:
+    """Return the file that `backends.deepspeed` is merged into, with what the recipe decides in it."""
+    forbidden = {"scheduler": "training.learning_rate is constant over the run"}
+    if "optimizer" not in document:
+        forbidden["optimizer"] = "the program builds the optimizer from the recipe"
+    if plan.pipeline is None:
+        forbidden["pipeline"] = "DeepSpeed's engine does not read it"
+    forbidden["bfloat16"] = "an alias of bf16 that Accelerate and Transformers do not know"
+    if "torch_autocast" not in document:
+        forbidden["torch_autocast"] = "training.precision decides the precision"
+    forbidden["sequence_parallel_size"] = "changes how many ranks read different data, which the plan has settled"
+    return Target(
+        section="deepspeed",
+        file=FILE,
+        known=DEEPSPEED_KEYS,
+        decided=_decided(document, plan),
+        forbidden=forbidden,
+        known_below={},
+    )
+
+
+def deepspeed_outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]:
+    """Return the outcomes of all fields that the DeepSpeed JSON carries, the optimizer's excepted."""
+    return {
+        "training.precision": _precision_outcome(plan, program),
+        "training.gradient_clip": exact(f"{FILE} gradient_clipping"),
+        "training.batch_size_per_gpu": exact(f"{FILE} train_micro_batch_size_per_gpu"),
+        "training.gradient_accumulation": exact(f"{FILE} gradient_accumulation_steps"),
+        "parallelism.data.strategy": exact(f"{FILE} zero_optimization.stage"),
+        **compression_outcomes(plan, _compression_outcome(plan), unused()),
+        **_overlap_outcomes(plan),
+    }
+
+
+def written_defaults(plan: Plan, document: Mapping[str, Any]) -> tuple[WrittenDefault, ...]:
+    """Return DeepSpeed's hidden defaults that `document` overwrites, with what each would have done."""
+    found = [_default("steps_per_print", NEVER, 10, "DeepSpeed would print progress on stdout")]
+    if document["gradient_clipping"] != 1.0:
+        found.append(
+            _default(
+                "gradient_clipping",
+                document["gradient_clipping"],
+                1.0,
+                "absent means clipping at 1.0, not off",
+            )
+        )
+    zero = document["zero_optimization"]
+    if zero["stage"] in (1, 2):
+        found.append(
+            _default(
+                "zero_optimization.overlap_comm", True, False, "DDP overlaps its reduction; stages 1 and 2 would not"
+            )
+        )
+    if zero["stage"]:
+        for key in ("reduce_bucket_size", "allgather_bucket_size"):
+            found.append(
+                _default(
+                    f"zero_optimization.{key}",
+                    zero[key],
+                    500_000_000,
+                    "elements, not MiB: a smaller model's gradients would leave in one piece, overlapping with nothing",
+                )
+            )
+    if document["bf16"]["enabled"]:
+        found.append(
+            _default(
+                "bf16.check_grad_overflow", False, True, "a step with a gradient that is not finite would be skipped"
+            )
+        )
+    if document["fp16"]["enabled"]:
+        found.append(_default("fp16.loss_scale_window", 2000, 1000, "torch's GradScaler grows every 2000 steps"))
+        found.append(_default("fp16.hysteresis", 1, 2, "torch's GradScaler shrinks at the first overflow"))
+    params = document.get("optimizer", {}).get("params", {})
+    if plan.recipe.training.optimizer == "Adam" and params:
+        found.append(
+            _default("optimizer.params.adam_w_mode", False, True, "Adam would decay weights decoupled, as AdamW does")
+        )
+    if params.get("torch_adam"):
+        found.append(
+            _default("optimizer.params.torch_adam", True, False, "an optimizer kernel would be compiled first")
+        )
+    return tuple(sorted(found, key=lambda written: written.key))
+
+
+def _default(key: str, value: Any, hidden: Any, why: str) -> WrittenDefault:
+    return WrittenDefault(key=key, value=value, hidden_default=hidden, why=why)
+
+
+def _decided(document: Mapping[str, Any], plan: Plan) -> Decided:
+    zero = document["zero_optimization"]
+    batch = "training.batch_size_per_gpu x gradient_accumulation x ranks"
+    decided = {
+        "train_batch_size": (batch, document["train_batch_size"]),
+        "train_micro_batch_size_per_gpu": ("training.batch_size_per_gpu", document["train_micro_batch_size_per_gpu"]),
+        "gradient_accumulation_steps": ("training.gradient_accumulation", document["gradient_accumulation_steps"]),
+        "gradient_clipping": ("training.gradient_clip", document["gradient_clipping"]),
+        "zero_optimization.stage": ("parallelism.data.strategy", zero["stage"]),
+        "gradient_allreduce_op": ("the average that every backend takes", "mean"),
+    }
+    if plan.recipe.communication.overlap.bucket_cap_mb is not None and zero["stage"]:
+        decided["zero_optimization.reduce_bucket_size"] = (
+            "communication.overlap.bucket_cap_mb",
+            zero["reduce_bucket_size"],
+        )
+    if plan.recipe.communication.compression.method != "none":
+        method = "communication.compression.method"
+        decided["communication_data_type"] = (method, document["communication_data_type"])
+    for key, value in document.get("torch_autocast", {}).items():
+        decided[f"torch_autocast.{key}"] = ("training.precision", value)
+    for name in ("fp16.enabled", "bf16.enabled", "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states"):
+        section, key = name.split(".")
+        decided[name] = ("training.precision", document[section].get(key, False))
+    fields = {"lr": "learning_rate", "eps": "epsilon", "adam_w_mode": "optimizer"}
+    if "optimizer" in document:
+        decided["optimizer.type"] = ("training.optimizer", document["optimizer"]["type"])
+        for key, value in document["optimizer"]["params"].items():
+            if key != "torch_adam":
+                decided[f"optimizer.params.{key}"] = (f"training.{fields.get(key, key)}", value)
+    return decided
+
+
+def _precision_outcome(plan: Plan, program: tuple[str, ...] | None) -> Outcome:
+    precision = plan.recipe.training.precision
+    if precision == "bf16-true" and zero_stage(plan) == 0:
+        caster = in_program(program).carrier
+        return emulated(
+            f"{caster}, with both bf16.enabled and fp16.enabled false in {FILE}",
+            f"DeepSpeed's pure bf16 needs ZeRO 1, 2 or 3: {caster} casts the model, so everything is bf16",
+        )
+    match precision:
+        case "fp32":
+            return exact(f"{FILE} fp16.enabled and bf16.enabled, both false")
+        case "bf16-true":
+            return exact(f"{FILE} bf16.bf16_master_weights_and_grads and bf16.bf16_optimizer_states")
+        case "bf16-mixed" | "fp16-mixed" if zero_stage(plan) == 0:
+            return exact(f"{FILE} torch_autocast", "torch's own autocast, as without DeepSpeed")
+        case "bf16-mixed":
+            carrier = f"{FILE} bf16.enabled"
+        case "fp16-mixed":
+            carrier = f"{FILE} fp16.enabled, its loss scale moving as that of torch's GradScaler"
+    name = model_data_type(plan)
+    return emulated(
+        carrier,
+        f"the whole model is cast to {name} beside fp32 master weights, where torch casts operation by operation; "
+        f"gradients are {name} too, and are added up in it over the micro-batches",
+    )
+
+
+def _compression_outcome(plan: Plan) -> Outcome:
+    method = plan.recipe.communication.compression.method
+    if method == "none":
+        return exact(f"{FILE} communication_data_type", f"gradients travel as {communication_data_type(plan)}")
+    if zero_stage(plan) == 0:
+        return emulated(
+            f"{FILE} communication_data_type and prescale_gradients",
+            f"cast to {method} and divided before the sum, as torch's hook does, after the backward pass",
+        )
+    return emulated(
+        f"{FILE} communication_data_type", f"cast to {method} for the wire; divided after the sum, not before it"
+    )
+
+
+def _overlap_outcomes(plan: Plan) -> dict[str, Outcome]:
+    prefix = "communication.overlap."
+    stage = zero_stage(plan)
+    finds = emulated(FILE, "DeepSpeed always treats a parameter without a gradient as zero")
+    unused_parameters = plan.recipe.communication.overlap.find_unused_parameters
+    outcomes = {
+        f"{prefix}static_graph": unused("DeepSpeed has no static graph"),
+        f"{prefix}find_unused_parameters": finds if unused_parameters else unused("DeepSpeed does not search for them"),
+        f"{prefix}bucket_cap_mb": unused("without ZeRO, DeepSpeed does not reduce in buckets of a chosen size"),
+        f"{prefix}gradient_as_bucket_view": unused("a setting of DDP"),
+    }
+    asked = plan.recipe.communication.overlap
+    if stage:
+        carrier = f"{FILE} zero_optimization.reduce_bucket_size"
+        outcomes[f"{prefix}bucket_cap_mb"] = (
+            emulated(carrier, f"{DEFAULT_BUCKET_MIB} MiB in elements of what travels, without a smaller first bucket")
+            if asked.bucket_cap_mb is None
+            else exact(carrier, "in elements of what travels, not bytes")
+        )
+    if asked.gradient_as_bucket_view:
+        view = f"{prefix}gradient_as_bucket_view"
+        outcomes[view] = emulated(
+            f"{FILE} zero_optimization.{'contiguous_gradients' if stage else 'stage'}",
+            "gradients are copied into one flat buffer as they appear, so their own memory is freed"
+            if stage
+            else "no bucket stays beside the gradients: a piece of them is copied while it travels",
+        )
+    return outcomes

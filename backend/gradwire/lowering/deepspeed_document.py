@@ -1,0 +1,136 @@
+"""Makes the DeepSpeed JSON of a plan: every value written, no `auto`, for `deepspeed` itself and below Accelerate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradwire.documents.plan_schema import Plan
+
+FILE = "deepspeed.json"
+
+_STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
+_MIB = 1024 * 1024
+DEFAULT_BUCKET_MIB = 25
+"""torch DDP's own bucket, which is what an absent bucket_cap_mb means."""
+
+NEVER = 1_000_000_000
+"""Steps between the lines that DeepSpeed prints on stdout, which belongs to the result."""
+
+
+def zero_stage(plan: Plan) -> int:
+    """Return the ZeRO stage of the plan's strategy; 0 is plain data parallelism."""
+    return _STAGES[plan.recipe.parallelism.data.strategy]
+
+
+def deepspeed_document(plan: Plan, *, with_optimizer: bool) -> dict[str, Any]:
+    """Return the DeepSpeed configuration of `plan`.
+
+    `with_optimizer` is false where the program brings its optimizer: Accelerate refuses a script's own optimizer
+    beside one in the file.
+    """
+    training, batch = plan.recipe.training, plan.batch
+    document: dict[str, Any] = {
+        "train_batch_size": batch.global_batch_size,
+        "train_micro_batch_size_per_gpu": batch.batch_size_per_gpu,
+        "gradient_accumulation_steps": batch.gradient_accumulation,
+        "gradient_clipping": training.gradient_clip or 0.0,
+        "zero_optimization": _zero_section(plan),
+        "communication_data_type": communication_data_type(plan),
+        "prescale_gradients": _prescales(plan),
+        "zero_allow_untested_optimizer": training.optimizer == "SGD",
+        "steps_per_print": NEVER,
+        "wall_clock_breakdown": False,
+        **_precision_sections(plan),
+    }
+    if with_optimizer:
+        document["optimizer"] = {"type": training.optimizer, "params": _optimizer_params(plan)}
+    return document
+
+
+def _zero_section(plan: Plan) -> dict[str, Any]:
+    stage = zero_stage(plan)
+    if stage == 0:
+        return {"stage": 0}
+    mebibytes = plan.recipe.communication.overlap.bucket_cap_mb or DEFAULT_BUCKET_MIB
+    section: dict[str, Any] = {
+        "stage": stage,
+        "contiguous_gradients": True,
+        "overlap_comm": True,
+        "reduce_scatter": True,
+        "reduce_bucket_size": _elements(mebibytes, communication_data_type(plan)),
+        "allgather_bucket_size": _elements(mebibytes, model_data_type(plan)),
+    }
+    if stage == 3:
+        section["stage3_gather_16bit_weights_on_model_save"] = False
+    return section
+
+
+def _elements(mebibytes: float, data_type: str) -> int:
+    """Return how many whole elements of `data_type` fit into a bucket of `mebibytes`; at least one."""
+    return max(1, int(mebibytes * _MIB) // (4 if data_type == "fp32" else 2))
+
+
+def model_data_type(plan: Plan) -> str:
+    """Return the type of the weights that the backward pass sees, which is that of the gradients."""
+    precision = plan.recipe.training.precision
+    is_autocast = zero_stage(plan) == 0 and precision.endswith("-mixed")
+    return "fp32" if is_autocast else precision.split("-")[0]
+
+
+def communication_data_type(plan: Plan) -> str:
+    """Return the type in which gradients travel."""
+    method = plan.recipe.communication.compression.method
+    # Full gradients travel as the model produces them.
+    return method if method in ("fp16", "bf16") else model_data_type(plan)
+
+
+def _prescales(plan: Plan) -> bool:
+    # torch's fp16 hook divides before it adds up, which keeps the sum in range; ZeRO's reduce-scatter cannot.
+    return plan.recipe.communication.compression.method in ("fp16", "bf16") and zero_stage(plan) == 0
+
+
+def _precision_sections(plan: Plan) -> dict[str, Any]:
+    precision = plan.recipe.training.precision
+    is_pure = precision == "bf16-true"
+    sections: dict[str, Any] = {"fp16": {"enabled": False}, "bf16": {"enabled": False}}
+    if zero_stage(plan) == 0:
+        # Without ZeRO, DeepSpeed's own 16-bit wrapper takes a step on zero gradients before the first one: weights
+        # decay once too often and Adam counts from 1. Autocast has no wrapper.
+        names = {"bf16-mixed": "bfloat16", "fp16-mixed": "float16"}
+        autocast = {"enabled": True, "dtype": names[precision]} if precision in names else {"enabled": False}
+        # bf16-true: DeepSpeed trains whatever type the program gives the model; its own modes need ZeRO.
+        return {**sections, "torch_autocast": autocast}
+    if precision in ("bf16-mixed", "bf16-true"):
+        sections["bf16"] = {
+            "enabled": True,
+            "bf16_master_weights_and_grads": is_pure,
+            "bf16_optimizer_states": is_pure,
+            "check_grad_overflow": False,
+        }
+    if precision == "fp16-mixed":
+        # torch's GradScaler: from 2**16, doubled after 2000 good steps, halved at the first overflow.
+        sections["fp16"] = {
+            "enabled": True,
+            "auto_cast": False,
+            "loss_scale": 0,
+            "initial_scale_power": 16,
+            "loss_scale_window": 2000,
+            "hysteresis": 1,
+            "consecutive_hysteresis": False,
+            "min_loss_scale": 1,
+        }
+    return sections
+
+
+def _optimizer_params(plan: Plan) -> dict[str, Any]:
+    training = plan.recipe.training
+    params: dict[str, Any] = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
+    if training.optimizer == "SGD":
+        return {**params, "momentum": training.momentum}
+    return {
+        **params,
+        "betas": list(training.betas),
+        "eps": training.epsilon,
+        "adam_w_mode": training.optimizer == "AdamW",
+        "torch_adam": plan.world.device == "cpu",
+    }

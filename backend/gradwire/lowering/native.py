@@ -1,0 +1,99 @@
+"""Lowers a plan to plain torch: `torchrun` starts the program, the plan carries every value."""
+
+from __future__ import annotations
+
+from gradwire.artifact import Setting, Word
+from gradwire.documents.plan_schema import Plan, SettledPipeline
+from gradwire.lowering.fields import Outcome, Refusal, exact, unused
+from gradwire.lowering.placement import Placement, endpoint
+from gradwire.lowering.program import in_program, program_words
+from gradwire.lowering.shared import (
+    COMMON_ENVIRONMENT,
+    Lowered,
+    common_outcomes,
+    compression_outcomes,
+    optimizer_outcomes,
+    overlap_outcomes,
+    refuse_compression,
+    refuse_ddp_settings,
+    refuse_fp16_on_cpu,
+    refuse_precision,
+)
+
+_OPTIMIZER = ("optimizer", "learning_rate", "weight_decay", "betas", "epsilon", "momentum")
+_BATCH = ("precision", "gradient_clip", "batch_size_per_gpu", "gradient_accumulation")
+
+
+def refusals(plan: Plan) -> list[Refusal]:
+    """Return what plain torch cannot express of `plan`."""
+    strategy = plan.recipe.parallelism.data.strategy
+    found = refuse_fp16_on_cpu(plan, "torch's loss scaling needs a GPU")
+    if strategy.startswith("zero"):
+        path = "parallelism.data.strategy"
+        found.append(
+            Refusal(
+                path=path,
+                limit=f"plain torch has no {strategy}; --backend deepspeed and --backend accelerate have",
+                nearest="fsdp (parameters, gradients and optimizer state all sharded)",
+                fallback={path: "fsdp"},
+            )
+        )
+    if strategy == "fsdp":
+        found += refuse_ddp_settings(plan)
+    if plan.pipeline is not None:
+        found += _pipeline_refusals(plan, plan.pipeline)
+    return found
+
+
+def _pipeline_refusals(plan: Plan, pipeline: SettledPipeline) -> list[Refusal]:
+    limit = "hooks work on whole models; a stage averages its gradients without one"
+    found = refuse_compression(plan, limit, methods=("fp16", "bf16", "powersgd"), nearest="none")
+    limit = "a loss cannot be scaled over pipeline stages"
+    found += refuse_precision(plan, limit, precision="fp16-mixed", nearest="bf16-mixed")
+    is_replicated = plan.batch.data_parallel_size > 1 and plan.recipe.parallelism.data.strategy == "ddp"
+    if pipeline.schedule == "gpipe" and is_replicated:
+        path = "parallelism.pipeline.schedule"
+        limit = f"torch's GPipe fails at the second step with DDP over {plan.batch.data_parallel_size} pipelines"
+        found.append(Refusal(path=path, limit=limit, nearest="1f1b", fallback={path: "1f1b"}))
+    return found
+
+
+def build(plan: Plan, placement: Placement, program: tuple[str, ...] | None) -> Lowered:
+    """Return the torchrun command of `plan`; the plan itself is the only file that the target reads."""
+    return Lowered(
+        files={},
+        command=(*_torchrun(plan, placement), *program_words(program, "-m")),
+        environment=COMMON_ENVIRONMENT,
+        outcomes=_outcomes(plan, program),
+    )
+
+
+def _torchrun(plan: Plan, placement: Placement) -> tuple[Word, ...]:
+    world = plan.world
+    if world.num_nodes == 1:
+        # --standalone takes a free port, so two runs on one machine do not meet.
+        return ("torchrun", "--standalone", "--nnodes", "1", "--nproc-per-node", str(world.processes_per_node))
+    meeting = endpoint(placement)
+    return (
+        "torchrun",
+        *("--nnodes", str(world.num_nodes)),
+        *("--nproc-per-node", str(world.processes_per_node)),
+        *("--node-rank", Setting(variable="NODE_RANK", default=str(placement.node_rank))),
+        *("--master-addr", Setting(variable="MASTER_ADDR", default=meeting.host)),
+        *("--master-port", Setting(variable="MASTER_PORT", default=str(meeting.port))),
+    )
+
+
+def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]:
+    by_program = in_program(program)
+    method = plan.recipe.communication.compression.method
+    sharded = plan.recipe.parallelism.data.strategy == "fsdp"
+    return {
+        **common_outcomes(plan, program),
+        **{f"training.{name}": by_program for name in _BATCH},
+        "training.num_gpus": exact("torchrun --nnodes x --nproc-per-node"),
+        "parallelism.data.strategy": by_program,
+        **optimizer_outcomes(plan, dict.fromkeys(_OPTIMIZER, by_program)),
+        **compression_outcomes(plan, unused() if method == "none" else by_program, by_program),
+        **overlap_outcomes(unused("DDP's settings") if sharded else by_program),
+    }

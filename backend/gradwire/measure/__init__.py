@@ -1,0 +1,1 @@
+"""Measure: arithmetic on clock readings and counts that the caller supplies; runs without torch."""

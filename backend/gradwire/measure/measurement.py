@@ -1,0 +1,191 @@
+"""Builds the measurement of one run from what each rank recorded, and reads and writes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradwire.documents.measurement_schema import Hardware, Measurement, Memory, Steps, StepSeconds, Throughput
+from gradwire.documents.plan_schema import Plan
+from gradwire.measure.document import document_text, read_document, write_text
+from gradwire.measure.quantiles import median, quantile
+from gradwire.measure.utilization import utilization_of
+from gradwire.measure.workload import workload_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankRecord:
+    """What one rank measured: one entry per optimizer step, warm-up steps included.
+
+    Samples and tokens are those the rank read itself, over all micro-steps; a rank that reads none (a later
+    pipeline stage) has zeros. Peaks are bytes; None: the rank has no device memory.
+    """
+
+    step_seconds: list[float]
+    samples: list[int]
+    tokens: list[int]
+    peak_device_allocated_bytes: int | None
+    peak_device_reserved_bytes: int | None
+    peak_process_bytes: int
+
+
+def build_measurement(
+    plan: Plan,
+    ranks: Sequence[RankRecord],
+    *,
+    losses: Sequence[float | None],
+    gradient_norms: Sequence[float | None],
+    started_at: str,
+    versions: Mapping[str, str | None],
+    hardware: Hardware,
+    notes: Sequence[str],
+) -> Measurement:
+    """Return the measurement of a run of `plan`; `ranks` has one record per rank, in rank order.
+
+    `losses` and `gradient_norms` have one entry per trained step (None: not reported), `started_at` is UTC in ISO
+    8601. A step lasts as long as it does on its slowest rank; its work is the sum over all ranks. Notes are added
+    where the numbers need one. Raises ValueError where the records contradict the plan or each other.
+    """
+    _check(plan, ranks, losses, gradient_norms)
+    each = [max(seconds) for seconds in zip(*(rank.step_seconds for rank in ranks), strict=True)]
+    samples = [sum(counts) for counts in zip(*(rank.samples for rank in ranks), strict=True)]
+    tokens = [sum(counts) for counts in zip(*(rank.tokens for rank in ranks), strict=True)]
+    trained = len(each)
+    warmup = min(plan.recipe.measurement.warmup_steps, trained)
+    throughput = _throughput(each[warmup:], sum(samples[warmup:]), sum(tokens[warmup:]), plan.world.world_size)
+    return Measurement(
+        format_version=1,
+        backend=plan.backend,
+        recipe_name=plan.recipe_name,
+        recipe_sha256=plan.recipe_sha256,
+        started_at=started_at,
+        workload=workload_of(plan, hardware.device_name),
+        world=plan.world,
+        versions=dict(versions),
+        hardware=hardware,
+        steps=Steps(trained=trained, warmup=warmup, timed=trained - warmup),
+        throughput=throughput,
+        step_seconds=_step_seconds(each, warmup),
+        memory=Memory(
+            peak_device_allocated_bytes=_largest([rank.peak_device_allocated_bytes for rank in ranks]),
+            peak_device_reserved_bytes=_largest([rank.peak_device_reserved_bytes for rank in ranks]),
+            peak_process_bytes=max(rank.peak_process_bytes for rank in ranks),
+        ),
+        utilization=utilization_of(plan, hardware.device_name, throughput.tokens_per_second_per_rank),
+        losses=[_finite(loss) for loss in losses],
+        gradient_norms=[_finite(norm) for norm in gradient_norms],
+        notes=[*notes, *_notes(plan, samples, warmup, throughput, losses)],
+    )
+
+
+def read_measurement(path: Path) -> Measurement:
+    """Return the measurement in `path`; raises UsageError, with every violation, where it is none."""
+    return read_document(path, "measurement", Measurement)
+
+
+def write_measurement(path: Path, measurement: Measurement) -> None:
+    """Write `measurement` to `path`, whole or not at all; raises UsageError where that cannot be."""
+    write_text(path, document_text(measurement, "measurement"))
+
+
+def _throughput(seconds: Sequence[float], samples: int, tokens: int, world_size: int) -> Throughput:
+    total = math.fsum(seconds)
+    samples_per_second = samples / total if total > 0 else None
+    tokens_per_second = tokens / total if total > 0 else None
+    return Throughput(
+        samples_per_second=samples_per_second,
+        tokens_per_second=tokens_per_second,
+        samples_per_second_per_rank=None if samples_per_second is None else samples_per_second / world_size,
+        tokens_per_second_per_rank=None if tokens_per_second is None else tokens_per_second / world_size,
+        timed_seconds=total,
+        timed_samples=samples,
+        timed_tokens=tokens,
+    )
+
+
+def _step_seconds(each: list[float], warmup: int) -> StepSeconds:
+    timed = each[warmup:]
+    if not timed:
+        return StepSeconds(median=None, p95=None, mean=None, minimum=None, maximum=None, each=each)
+    return StepSeconds(
+        median=median(timed),
+        p95=quantile(timed, 0.95),
+        mean=math.fsum(timed) / len(timed),
+        minimum=min(timed),
+        maximum=max(timed),
+        each=each,
+    )
+
+
+def _largest(peaks: Sequence[int | None]) -> int | None:
+    return max((peak for peak in peaks if peak is not None), default=None)
+
+
+def _finite(value: float | None) -> float | None:
+    # JSON has no NaN; the note says where one was.
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _notes(
+    plan: Plan,
+    samples: Sequence[int],
+    warmup: int,
+    throughput: Throughput,
+    losses: Sequence[float | None],
+) -> list[str]:
+    notes = []
+    trained, timed = len(samples), len(samples) - warmup
+    if not timed:
+        asked = plan.recipe.measurement.warmup_steps
+        notes.append(
+            f"no step was timed: {trained} {_plural('step', trained)} trained, and measurement.warmup_steps leaves out "
+            f"the first {asked}"
+        )
+    elif throughput.timed_seconds == 0:
+        notes.append(f"the {timed} timed {_plural('step', timed)} took 0 seconds by the clock, so there is no rate")
+    planned = plan.batch.global_batch_size
+    other = [number for number, count in enumerate(samples) if count != planned]
+    if other:
+        notes.append(
+            f"{len(other)} of {trained} steps did not train the plan's global batch of {planned} sequences: "
+            f"step {other[0]} trained {samples[other[0]]}; the rates are of what was trained"
+        )
+    broken = [str(number) for number, loss in enumerate(losses) if loss is not None and not math.isfinite(loss)]
+    if broken:
+        shown = ", ".join(broken[:5]) + (", ..." if len(broken) > 5 else "")
+        notes.append(f"the loss is not finite at step {shown}")
+    return notes
+
+
+def _plural(word: str, number: int) -> str:
+    return word if number == 1 else f"{word}s"
+
+
+def _check(
+    plan: Plan,
+    ranks: Sequence[RankRecord],
+    losses: Sequence[float | None],
+    gradient_norms: Sequence[float | None],
+) -> None:
+    if len(ranks) != plan.world.world_size:
+        raise ValueError(f"{len(ranks)} records for {plan.world.world_size} ranks")
+    trained = len(ranks[0].step_seconds)
+    lengths = {
+        "losses": len(losses),
+        "gradient_norms": len(gradient_norms),
+        **{
+            f"rank {number} {name}": len(getattr(rank, name))
+            for number, rank in enumerate(ranks)
+            for name in ("step_seconds", "samples", "tokens")
+        },
+    }
+    uneven = [f"{name} has {length}" for name, length in lengths.items() if length != trained]
+    if uneven:
+        raise ValueError(f"rank 0 recorded {trained} steps, but " + ", ".join(uneven))
+    for number, rank in enumerate(ranks):
+        if not all(math.isfinite(seconds) and seconds >= 0 for seconds in rank.step_seconds):
+            raise ValueError(f"rank {number} recorded a step that took no finite time, at least 0")
+        if min([*rank.samples, *rank.tokens], default=0) < 0:
+            raise ValueError(f"rank {number} counted less than nothing")

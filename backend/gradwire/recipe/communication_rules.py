@@ -1,0 +1,144 @@
+"""Rules of how gradients travel: compression, overlap, and what each data-parallel strategy takes."""
+
+from __future__ import annotations
+
+import bisect
+
+from gradwire.documents.recipe_schema import Recipe
+from gradwire.recipe.broken import SHARDED, Broken, data_parallel_size, stage_count
+from gradwire.recipe.model_shapes import compresses_any
+
+_METHOD = "communication.compression.method"
+_RANK = "communication.compression.matrix_approximation_rank"
+_START = "communication.compression.start_step"
+_STRATEGY = "parallelism.data.strategy"
+_OVERLAP = "communication.overlap"
+
+
+def powersgd_starts_late_enough(recipe: Recipe) -> Broken | None:
+    """torch's PowerSGD state needs two uncompressed steps before warm start or error feedback."""
+    compression = recipe.communication.compression
+    if compression.method != "powersgd" or compression.start_step >= 2:
+        return None
+    needing = [name for name in ("warm_start", "error_feedback") if getattr(compression, name)]
+    if not needing:
+        return None
+    return Broken(
+        paths=(_START, _METHOD),
+        message=f"start_step {compression.start_step} is too early with {' and '.join(needing)}; use 2 or more, "
+        f"or set {' and '.join(needing)} to false",
+        url="https://github.com/pytorch/pytorch/pull/51427",
+    )
+
+
+def powersgd_starts_before_the_end(recipe: Recipe) -> Broken | None:
+    """A run that ends before start_step never compresses."""
+    compression, max_steps = recipe.communication.compression, recipe.training.max_steps
+    if compression.method != "powersgd" or compression.start_step < max_steps:
+        return None
+    earlier = f"start_step {max_steps - 1} or less, or " if max_steps > 2 else ""
+    return Broken(
+        paths=(_START, "training.max_steps", _METHOD),
+        message=f"PowerSGD starts at step {compression.start_step}, but the run has {max_steps} steps, so nothing "
+        f"would ever be compressed; use {earlier}max_steps {compression.start_step + 1} or more",
+        url="https://github.com/epfml/powersgd/issues/17",
+    )
+
+
+def powersgd_rank_compresses(recipe: Recipe) -> Broken | None:
+    """With too high a rank the factors are no smaller than the matrices, and torch sends those."""
+    compression = recipe.communication.compression
+    if compression.method != "powersgd" or recipe.model is None:
+        return None
+    model, rank, rate = recipe.model, compression.matrix_approximation_rank, compression.min_compression_rate
+    if compresses_any(model, rank, rate):
+        return None
+    largest = bisect.bisect_left(range(1, rank), True, key=lambda lower: not compresses_any(model, lower, rate))
+    way_out = f"use rank {largest} or less" if largest else "this model is too small to compress: use method none"
+    return Broken(
+        paths=(_RANK, "communication.compression.min_compression_rate", "model.hidden_size", _METHOD),
+        message=f"rank {rank} compresses no gradient of this model by more than "
+        f"min_compression_rate {rate:g}, so everything would be sent whole; {way_out}",
+    )
+
+
+def compression_needs_whole_gradients(recipe: Recipe) -> Broken | None:
+    """Compression is a hook of plain DDP; sharded strategies reduce on their own."""
+    method, strategy = recipe.communication.compression.method, recipe.parallelism.data.strategy
+    if method == "none" or strategy not in SHARDED:
+        return None
+    return Broken(
+        paths=(_METHOD, _STRATEGY),
+        message=f"compression {method} works under plain DDP only, and the strategy is {strategy}; "
+        "use strategy ddp, or compression.method none",
+    )
+
+
+def compression_needs_data_parallel_ranks(recipe: Recipe) -> Broken | None:
+    """A pipeline that takes all processes averages no gradients."""
+    method = recipe.communication.compression.method
+    if method == "none" or stage_count(recipe) == 1 or data_parallel_size(recipe) != 1:
+        return None
+    return Broken(
+        paths=(_METHOD, "parallelism.pipeline.stages", "training.num_gpus"),
+        message=f"compression {method} has nothing to compress: the pipeline's {stage_count(recipe)} stages take all "
+        f"{recipe.training.num_gpus} processes, so no gradients are averaged; "
+        "use compression.method none, or fewer stages",
+    )
+
+
+def overlap_settings_are_read(recipe: Recipe) -> Broken | None:
+    """DDP's own switches mean nothing under a sharded strategy; DeepSpeed has buckets, fully_shard has none."""
+    overlap, strategy = recipe.communication.overlap, recipe.parallelism.data.strategy
+    if strategy not in SHARDED:
+        return None
+    given = [
+        name for name in ("gradient_as_bucket_view", "static_graph", "find_unused_parameters") if getattr(overlap, name)
+    ]
+    if strategy == "fsdp" and overlap.bucket_cap_mb is not None:
+        given.insert(0, "bucket_cap_mb")
+    if not given:
+        return None
+    return Broken(
+        paths=(*(f"{_OVERLAP}.{name}" for name in given), _STRATEGY),
+        message=f"{' and '.join(given)} would be ignored: DDP reads {'it' if len(given) == 1 else 'them'}, "
+        f"and the strategy is {strategy}; remove {'it' if len(given) == 1 else 'them'}, or use strategy ddp",
+    )
+
+
+def static_graph_finds_unused_itself(recipe: Recipe) -> Broken | None:
+    """A static graph and a search for unused parameters in each step exclude each other."""
+    overlap = recipe.communication.overlap
+    if not (overlap.static_graph and overlap.find_unused_parameters):
+        return None
+    return Broken(
+        paths=(f"{_OVERLAP}.find_unused_parameters", f"{_OVERLAP}.static_graph"),
+        message="static_graph promises that the used parameters never change, so there is nothing for "
+        "find_unused_parameters to search; keep one of the two",
+    )
+
+
+def zero_has_no_pipeline(recipe: Recipe) -> Broken | None:
+    """DeepSpeed's sharding of a pipeline's stages is not built here."""
+    strategy = recipe.parallelism.data.strategy
+    if recipe.parallelism.pipeline is None or strategy not in ("zero1", "zero2", "zero3"):
+        return None
+    return Broken(
+        paths=(_STRATEGY, "parallelism.pipeline.chunks"),
+        message=f"{strategy} does not combine with a pipeline; use strategy ddp (1f1b) or fsdp, "
+        "or parallelism.pipeline null",
+    )
+
+
+def gpipe_has_no_ddp(recipe: Recipe) -> Broken | None:
+    """torch's GPipe over DDP stages asserts at the second step."""
+    pipeline, ranks = recipe.parallelism.pipeline, data_parallel_size(recipe)
+    if pipeline is None or pipeline.schedule != "gpipe" or recipe.parallelism.data.strategy != "ddp":
+        return None
+    if stage_count(recipe) == 1 or ranks in (None, 1):
+        return None
+    return Broken(
+        paths=("parallelism.pipeline.schedule", "training.num_gpus", "parallelism.pipeline.stages"),
+        message=f"gpipe fails at the second step with DDP over {ranks} pipelines; "
+        f"use schedule 1f1b, strategy fsdp, or num_gpus {stage_count(recipe)} (one pipeline)",
+    )

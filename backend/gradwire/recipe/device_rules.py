@@ -1,0 +1,56 @@
+"""Rules that hold on one kind of device only, checked once the device is known."""
+
+from __future__ import annotations
+
+import math
+
+from gradwire.documents.recipe_schema import Recipe
+from gradwire.recipe.broken import Broken, Device
+from gradwire.recipe.model_shapes import parameter_count
+
+_MEBIBYTE = 1024 * 1024
+
+FIRST_BUCKET_MIB = 1
+"""DDP's first bucket where bucket_cap_mb is absent."""
+
+
+def fp16_needs_a_gpu(recipe: Recipe, device: Device) -> Broken | None:
+    """fp16 with a loss scale is not trained on CPUs: DeepSpeed refuses it, torch has no kernels worth it."""
+    if device != "cpu" or recipe.training.precision != "fp16-mixed":
+        return None
+    return Broken(
+        paths=("training.precision", "training.device"),
+        message="fp16-mixed does not train on cpu; use bf16-mixed or fp32",
+    )
+
+
+def powersgd_on_gloo_has_one_bucket(recipe: Recipe, device: Device) -> Broken | None:
+    """torch's hook starts collectives from callbacks: over gloo, two buckets' come in any order, and it hangs."""
+    if device != "cpu" or recipe.communication.compression.method != "powersgd" or recipe.model is None:
+        return None
+    gradient_bytes = parameter_count(recipe.model) * (2 if recipe.training.precision == "bf16-true" else 4)
+    asked = recipe.communication.overlap.bucket_cap_mb
+    if gradient_bytes <= (FIRST_BUCKET_MIB if asked is None else asked) * _MEBIBYTE:
+        return None
+    has = "absent (a first bucket of 1 MiB)" if asked is None else f"{asked:g}"
+    return Broken(
+        paths=("communication.overlap.bucket_cap_mb", "communication.compression.method", "training.device"),
+        message=f"PowerSGD hangs on cpu with more than one bucket: the model's gradients are "
+        f"{gradient_bytes / _MEBIBYTE:.2f} MiB and bucket_cap_mb is {has}; "
+        f"use bucket_cap_mb {math.ceil(gradient_bytes / _MEBIBYTE)} or more",
+    )
+
+
+def powersgd_on_gloo_uses_every_parameter(recipe: Recipe, device: Device) -> Broken | None:
+    """The search for unused parameters adds a collective that the hook's callbacks race with."""
+    overlap = recipe.communication.overlap
+    if device != "cpu" or recipe.communication.compression.method != "powersgd" or not overlap.find_unused_parameters:
+        return None
+    return Broken(
+        paths=(
+            "communication.overlap.find_unused_parameters",
+            "communication.compression.method",
+            "training.device",
+        ),
+        message="PowerSGD hangs on cpu with find_unused_parameters; set it to false",
+    )

@@ -1,0 +1,77 @@
+"""Step one: a file becomes plain data with places; whatever cannot be read safely is refused with its place."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NoReturn
+
+from gradwire.errors import InvalidRecipe, UsageError, Violation
+from gradwire.recipe.document import Document, Place, place_of_offset
+
+MAX_BYTES = 256 * 1024
+"""Largest recipe that is read: a thousand times a usual one."""
+
+# What YAML 1.2.2, production 1, leaves out of c-printable (surrogates cannot come out of UTF-8).
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|\ufffe|\uffff")
+
+
+def read_document(path: Path, *, source: str) -> Document:
+    """Return the recipe document in the file at `path`; `source` is what messages call it.
+
+    YAML 1.2 (JSON is YAML), or TOML where the suffix is `.toml`. Raises UsageError when the file cannot be
+    opened, InvalidRecipe when it is not one mapping of plain data.
+    """
+    text = _decode(_read_bytes(path, source), source)
+    if path.suffix.lower() == ".toml":
+        from gradwire.recipe.toml_text import parse_toml
+
+        return parse_toml(text, source=source)
+    from gradwire.recipe.yaml_text import parse_yaml
+
+    return parse_yaml(text, source=source)
+
+
+def _read_bytes(path: Path, source: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise UsageError(f"{source}: no such file") from None
+    except IsADirectoryError:
+        raise UsageError(f"{source}: is a folder; name a recipe file in it, or a preset") from None
+    except PermissionError:
+        raise UsageError(f"{source}: no permission to read it") from None
+    except OSError as error:
+        raise UsageError(f"{source}: cannot be read: {error.strerror}") from None
+    if len(content) > MAX_BYTES:
+        raise UsageError(f"{source}: larger than {MAX_BYTES // 1024} KiB, which no recipe is; is this the right file?")
+    return content
+
+
+def _decode(content: bytes, source: str) -> str:
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise UsageError(f"{source}: is UTF-16 text; save it as UTF-8")
+    if b"\x00" in content:
+        raise UsageError(f"{source}: is a binary file, not a recipe")
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode("utf-8-sig", errors="replace")
+        _refuse(
+            source,
+            place_of_offset(before, len(before)),
+            f"byte 0x{content[error.start]:02x} is not UTF-8; save it as UTF-8",
+        )
+    odd = _UNPRINTABLE.search(text)
+    if odd:
+        _refuse(
+            source,
+            place_of_offset(text, odd.start()),
+            f"control character U+{ord(odd.group()):04X} is not allowed in a recipe; is this a text file?",
+        )
+    return text
+
+
+def _refuse(source: str, place: Place, message: str) -> NoReturn:
+    raise InvalidRecipe([Violation(source=source, line=place.line, column=place.column, path="", message=message)])

@@ -1,0 +1,52 @@
+"""Step four: the table of rules that no schema can say, for a recipe that fits its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gradwire.documents.recipe_schema import Recipe
+from gradwire.recipe import communication_rules, device_rules, model_rules, size_rules
+from gradwire.recipe.broken import Broken, Device
+
+RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
+    size_rules.global_batch_is_the_product,
+    size_rules.stages_divide_processes,
+    size_rules.chunks_fill_the_stages,
+    size_rules.chunks_divide_the_batch,
+    size_rules.layers_fill_the_stages,
+    size_rules.something_is_timed,
+    communication_rules.powersgd_starts_late_enough,
+    communication_rules.powersgd_starts_before_the_end,
+    communication_rules.powersgd_rank_compresses,
+    communication_rules.compression_needs_whole_gradients,
+    communication_rules.compression_needs_data_parallel_ranks,
+    communication_rules.overlap_settings_are_read,
+    communication_rules.static_graph_finds_unused_itself,
+    communication_rules.zero_has_no_pipeline,
+    communication_rules.gpipe_has_no_ddp,
+    model_rules.heads_divide_the_width,
+    model_rules.rotary_heads_are_even,
+    model_rules.key_value_heads_divide_the_heads,
+    model_rules.key_value_heads_are_llamas,
+    model_rules.tied_embeddings_share_a_stage,
+    model_rules.flash_attention_has_16_bits,
+    model_rules.reentrant_needs_checkpointing,
+    model_rules.reentrant_runs_once_per_parameter,
+    model_rules.optimizer_reads_its_options,
+)
+
+DEVICE_RULES: tuple[Callable[[Recipe, Device], Broken | None], ...] = (
+    device_rules.fp16_needs_a_gpu,
+    device_rules.powersgd_on_gloo_has_one_bucket,
+    device_rules.powersgd_on_gloo_uses_every_parameter,
+)
+
+
+def broken_rules(recipe: Recipe) -> list[Broken]:
+    """Return every rule that `recipe` breaks, whatever device it runs on."""
+    return [broken for rule in RULES if (broken := rule(recipe))]
+
+
+def broken_device_rules(recipe: Recipe, device: Device) -> list[Broken]:
+    """Return every rule that `recipe` breaks on `device`."""
+    return [broken for rule in DEVICE_RULES if (broken := rule(recipe, device))]

@@ -1,0 +1,197 @@
+"""Builds Accelerate's `Accelerator` from a plan, with all that its YAML cannot carry."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accelerate import Accelerator, PartialState
+from accelerate.utils import (
+    DeepSpeedPlugin,
+    DistributedDataParallelKwargs,
+    DistributedType,
+    DummyOptim,
+    GradientAccumulationPlugin,
+)
+
+from gradwire.documents.plan_schema import Plan
+from gradwire.documents.recipe_schema import Recipe
+from gradwire.errors import EnvironmentNotFit
+from gradwire.train.communication import ddp_options, first_micro_step_must_reduce, install_compression
+from gradwire.train.model import weights_dtype
+from gradwire.train.optimizer import build_optimizer
+from gradwire.train.setting import check_device_can
+
+DEEPSPEED_FILE = "deepspeed.json"
+
+
+@dataclass
+class _RecipeDistributedDataParallelKwargs(DistributedDataParallelKwargs):  # type: ignore[misc]
+    """DDP's options and the recipe's compression; Accelerate's own hooks have no checks and no bf16 on gloo."""
+
+    recipe: Any = None
+
+    def to_dict(self, ignore_keys: Iterable[str] = ("comm_hook", "comm_wrapper", "comm_state_option", "recipe")) -> Any:
+        return super().to_dict(ignore_keys)
+
+    def register_comm_hook(self, model: Any) -> None:
+        install_compression(model, self.recipe)
+
+
+class RecipeAccelerator:
+    """An Accelerator that trains as the plan says, and the calls that a training loop makes beside it.
+
+    `accelerator` is Accelerate's own; `plan` says what it was built for.
+    """
+
+    def __init__(self, plan: Plan, accelerator: Any) -> None:
+        self.plan = plan
+        self.accelerator = accelerator
+        self._has_reduced = False
+
+    @property
+    def batch_size(self) -> int:
+        """Sequences per process in one forward pass: the data loader's `batch_size`."""
+        return self.plan.batch.batch_size_per_gpu
+
+    @property
+    def gradient_accumulation(self) -> int:
+        """Micro-batches per optimizer step."""
+        return self.plan.batch.gradient_accumulation
+
+    @property
+    def max_steps(self) -> int:
+        """Optimizer steps to train."""
+        return self.plan.recipe.training.max_steps
+
+    def adapt(self, model: Any) -> Any:
+        """Return `model` changed in place as the recipe says: recomputation, 16-bit weights, compilation.
+
+        Call it before `optimizer`. Recomputation needs a transformers model; raises EnvironmentNotFit for another.
+        """
+        training = self.plan.recipe.training
+        if training.gradient_checkpointing:
+            if not hasattr(model, "gradient_checkpointing_enable"):
+                raise EnvironmentNotFit(
+                    "training.gradient_checkpointing: the model is not a transformers model and has no "
+                    "gradient_checkpointing_enable(); set it false and recompute in the model itself"
+                )
+            model.gradient_checkpointing_enable({"use_reentrant": training.gradient_checkpointing_reentrant})
+        cast_weights(model, self)
+        if training.compile:
+            model.compile()
+        return model
+
+    def optimizer(self, parameters: Iterable[Any]) -> Any:
+        """Return the recipe's optimizer over `parameters`, to be passed to `accelerator.prepare`."""
+        training = self.plan.recipe.training
+        if self._is_deepspeed and "optimizer" in self.accelerator.state.deepspeed_plugin.deepspeed_config:
+            return DummyOptim(parameters, lr=training.learning_rate, weight_decay=training.weight_decay)
+        return build_optimizer(parameters, training)
+
+    @contextmanager
+    def accumulate(self, model: Any) -> Iterator[None]:
+        """Wrap one micro-step of the prepared `model`; gradients are reduced in the last one of each step only.
+
+        As `accelerator.accumulate`, and right with `static_graph` too, where that one hits an assertion in torch.
+        """
+        with self.accelerator.accumulate(model):
+            if not self._has_reduced and first_micro_step_must_reduce(self.plan.recipe) and hasattr(model, "reducer"):
+                # Inside DDP's no_sync, which sets the flag back when it ends.
+                model.require_backward_grad_sync = True
+            self._has_reduced = True
+            yield
+
+    def clip(self, model: Any) -> Any:
+        """Clip the prepared `model`'s gradients at the recipe's norm, after `accelerator.backward`.
+
+        Returns the global 2-norm before clipping, None between steps and where the recipe does not clip.
+        """
+        max_norm = self.plan.recipe.training.gradient_clip
+        if max_norm is None or not self.accelerator.sync_gradients:
+            return None
+        return self.accelerator.clip_grad_norm_(model.parameters(), max_norm)
+
+    @property
+    def _is_deepspeed(self) -> bool:
+        return bool(self.accelerator.distributed_type == DistributedType.DEEPSPEED)
+
+
+def build_accelerator(plan: Plan, folder: Path | None) -> RecipeAccelerator:
+    """Return the plan's Accelerator; `folder` holds the plan's deepspeed.json, None: Accelerate's own file is used.
+
+    Raises EnvironmentNotFit where Accelerate cannot run the plan here or believes in another world than the plan's.
+    """
+    recipe = plan.recipe
+    check_device_can(plan)
+    _check_launch(plan)
+    if plan.world.device == "cpu":
+        # First of all: without it Accelerate looks for a GPU, finds none and believes in a world of one process.
+        os.environ["DS_ACCELERATOR"] = "cpu"
+        PartialState(cpu=True)
+    is_zero = recipe.parallelism.data.strategy.startswith("zero")
+    accelerator = Accelerator(
+        mixed_precision=None if is_zero else _mixed_precision(recipe),
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=plan.batch.gradient_accumulation),
+        deepspeed_plugin=_deepspeed_plugin(folder) if is_zero else None,
+    )
+    # Not through kwargs_handlers, which takes no subclass.
+    accelerator.ddp_handler = _RecipeDistributedDataParallelKwargs(recipe=recipe, **_options(recipe))
+    _check_world(plan, accelerator)
+    return RecipeAccelerator(plan, accelerator)
+
+
+def cast_weights(model: Any, recipe_accelerator: RecipeAccelerator) -> Any:
+    """Return `model` with weights of the recipe's type; DeepSpeed casts them itself."""
+    training = recipe_accelerator.plan.recipe.training
+    if recipe_accelerator.accelerator.distributed_type == DistributedType.DEEPSPEED:
+        return model
+    return model.to(dtype=weights_dtype(training))
+
+
+def _options(recipe: Recipe) -> dict[str, Any]:
+    # None is not a value that Accelerate hands on; torch's own default it is then.
+    return {name: value for name, value in ddp_options(recipe.communication.overlap).items() if value is not None}
+
+
+def _mixed_precision(recipe: Recipe) -> str:
+    return {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}.get(recipe.training.precision, "no")
+
+
+def _deepspeed_plugin(folder: Path | None) -> Any:
+    # From the folder rather than from the YAML, whose path holds only where it was written.
+    file = folder / DEEPSPEED_FILE if folder else None
+    return DeepSpeedPlugin(hf_ds_config=str(file)) if file and file.is_file() else DeepSpeedPlugin()
+
+
+def _check_launch(plan: Plan) -> None:
+    strategy = plan.recipe.parallelism.data.strategy
+    asked_for_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true"
+    asked_for_fsdp = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+    if (asked_for_deepspeed and not strategy.startswith("zero")) or (asked_for_fsdp and strategy != "fsdp"):
+        raise EnvironmentNotFit(
+            f"accelerate launch was given a config for {'DEEPSPEED' if asked_for_deepspeed else 'FSDP'}, but the "
+            f"plan's strategy is {strategy}; use the accelerate.yaml that was generated with the plan"
+        )
+
+
+def _check_world(plan: Plan, accelerator: Any) -> None:
+    if accelerator.num_processes != plan.world.world_size:
+        raise EnvironmentNotFit(
+            f"the plan is for {plan.world.world_size} processes, but Accelerate believes in "
+            f"{accelerator.num_processes} (distributed type {accelerator.distributed_type.value}); "
+            "use the accelerate.yaml that was generated with the plan"
+        )
+    strategy = plan.recipe.parallelism.data.strategy
+    expected = {"ddp": "DDP", "fsdp": DistributedType.FSDP.value}.get(strategy, DistributedType.DEEPSPEED.value)
+    sharded = (DistributedType.FSDP.value, DistributedType.DEEPSPEED.value)
+    found = accelerator.distributed_type.value if accelerator.distributed_type.value in sharded else "DDP"
+    if found != expected:
+        raise EnvironmentNotFit(
+            f"the plan's strategy is {strategy}, but Accelerate would train {found}; "
+            "use the accelerate.yaml that was generated with the plan"
+        )

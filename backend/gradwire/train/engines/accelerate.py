@@ -1,0 +1,50 @@
+"""Hugging Face Accelerate: DDP, FSDP, or DeepSpeed below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from gradwire.train.accelerator import RecipeAccelerator, build_accelerator, cast_weights
+from gradwire.train.engines.engine import MicroBatch, StepResult
+from gradwire.train.model import LossModel, build_stage
+from gradwire.train.setting import Setting
+
+
+class AccelerateEngine:
+    """Trains a model that Accelerate prepared; the samples are Gradwire's, so Accelerate does not share them out."""
+
+    counts_samples = True
+
+    def __init__(self, setting: Setting, run: RecipeAccelerator, model: Any, optimizer: Any) -> None:
+        self._run = run
+        self._model, self._optimizer = model, optimizer
+        self._world_size = setting.plan.world.world_size
+        self.data_parallel_rank = setting.place.rank
+        self.notes: Sequence[str] = (f"Accelerate's distributed type: {run.accelerator.distributed_type.value}",)
+
+    def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
+        """Accumulate, clip and update through Accelerate; see Engine."""
+        losses = []
+        gradient_norm = None
+        for batch in micro_batches:
+            with self._run.accumulate(self._model):
+                loss = self._model(batch.tokens, batch.labels)
+                self._run.accelerator.backward(loss)
+                gradient_norm = self._run.clip(self._model)
+                self._optimizer.step()
+                self._optimizer.zero_grad()
+            losses.append(loss.detach())
+        return StepResult(loss_share=torch.stack(losses).mean() / self._world_size, gradient_norm=gradient_norm)
+
+
+def build(setting: Setting, device: Any) -> AccelerateEngine:
+    """Return the engine of an Accelerate plan; raises EnvironmentNotFit where Accelerate cannot run it here."""
+    # Before Accelerate knows of ZeRO 3: transformers would shard the weights while it makes them.
+    model = LossModel(build_stage(setting.plan, setting.model))
+    run = build_accelerator(setting.plan, setting.folder)
+    model = cast_weights(model, run).to(device)
+    model, optimizer = run.accelerator.prepare(model, run.optimizer(model.parameters()))
+    return AccelerateEngine(setting, run, model, optimizer)

@@ -1,0 +1,82 @@
+"""DeepSpeed's own engine, with the deepspeed.json beside the plan as the truth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import torch
+
+from gradwire.documents.plan_schema import Plan
+from gradwire.errors import EnvironmentNotFit, UsageError
+from gradwire.train.engines.engine import MicroBatch, StepResult
+from gradwire.train.model import LossModel, build_stage
+from gradwire.train.setting import Setting
+
+_FILE = "deepspeed.json"
+
+
+class DeepSpeedEngine:
+    """Trains a model that `deepspeed.initialize` wrapped; accumulation, clipping and the optimizer are DeepSpeed's."""
+
+    counts_samples = True
+
+    def __init__(self, setting: Setting, engine: Any) -> None:
+        self._engine = engine
+        self._world_size = setting.plan.world.world_size
+        self.data_parallel_rank = setting.place.rank
+        self.notes: Sequence[str] = (f"ZeRO stage {engine.zero_optimization_stage()}",)
+
+    def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
+        """Run the micro-batches; DeepSpeed updates after the last one. See Engine."""
+        losses = []
+        for batch in micro_batches:
+            loss = self._engine(batch.tokens, batch.labels)
+            self._engine.backward(loss)
+            self._engine.step()
+            losses.append(loss.detach())
+        return StepResult(
+            loss_share=torch.stack(losses).mean() / self._world_size,
+            gradient_norm=self._engine.get_global_grad_norm(),
+        )
+
+
+def build(setting: Setting, device: Any) -> DeepSpeedEngine:
+    """Return the engine of a DeepSpeed plan; the process group exists already.
+
+    Raises UsageError where deepspeed.json is missing or contradicts the plan, EnvironmentNotFit where DeepSpeed
+    believes in another world.
+    """
+    model = LossModel(build_stage(setting.plan, setting.model)).to(device)
+    engine, *_ = deepspeed.initialize(
+        model=model, model_parameters=list(model.parameters()), config=_read_config(setting.folder)
+    )
+    _check(setting.plan, engine)
+    return DeepSpeedEngine(setting, engine)
+
+
+def _read_config(folder: Path) -> Any:
+    file = folder / _FILE
+    try:
+        return json.loads(file.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}; `gradwire lower --backend deepspeed` writes it") from None
+    except ValueError as error:
+        raise UsageError(f"{file}: not JSON: {error}") from None
+
+
+def _check(plan: Plan, engine: Any) -> None:
+    if engine.dp_world_size != plan.world.world_size:
+        raise EnvironmentNotFit(
+            f"the plan is for {plan.world.world_size} processes, but DeepSpeed believes in {engine.dp_world_size}"
+        )
+    found = (engine.train_micro_batch_size_per_gpu(), engine.gradient_accumulation_steps(), engine.train_batch_size())
+    planned = (plan.batch.batch_size_per_gpu, plan.batch.gradient_accumulation, plan.batch.global_batch_size)
+    if found != planned:
+        raise UsageError(
+            f"deepspeed.json has micro-batch, accumulation and global batch {found}, the plan {planned}; "
+            "lower the recipe again"
+        )

@@ -1,0 +1,65 @@
+"""What every engine offers the step loop, and the table of engines."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gradwire.plan import Backend
+from gradwire.train.setting import Setting
+
+_MODULES: dict[Backend, str] = {
+    "native": "gradwire.train.engines.native",
+    "accelerate": "gradwire.train.engines.accelerate",
+    "deepspeed": "gradwire.train.engines.deepspeed",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MicroBatch:
+    """`tokens` and `labels` (each token's next one), both (batch_size_per_gpu, sequence_length) on the device."""
+
+    tokens: Any
+    labels: Any
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepResult:
+    """What one optimizer step gave.
+
+    `loss_share`: this rank's part of the step's loss, a scalar tensor; the sum over all ranks is the mean over
+    micro-steps and data-parallel ranks of the mean token loss, in nats. `gradient_norm`: global 2-norm of the
+    averaged gradient before clipping, a scalar tensor or a float, None where it is not computed.
+    """
+
+    loss_share: Any
+    gradient_norm: Any
+
+
+class Engine(Protocol):
+    """Trains one model on one rank."""
+
+    @property
+    def data_parallel_rank(self) -> int:
+        """Which of the data-parallel ranks this one is; ranks of one pipeline share it."""
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether this rank's samples count; one rank per pipeline counts them."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What a reader of the measurement should know."""
+
+    def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
+        """Take one optimizer step over the micro-batches of this data-parallel rank."""
+
+
+def build_engine(setting: Setting, device: Any) -> Engine:
+    """Return the engine of the plan's backend, its model built, wrapped and ready."""
+    plan = setting.plan
+    name = "gradwire.train.engines.pipeline" if plan.pipeline else _MODULES[plan.backend]
+    engine: Engine = importlib.import_module(name).build(setting, device)
+    return engine

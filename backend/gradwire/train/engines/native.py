@@ -1,0 +1,109 @@
+"""Plain torch: one process, DistributedDataParallel, or fully_shard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from gradwire.documents.recipe_schema import Recipe
+from gradwire.errors import UsageError
+from gradwire.train.clip import clip_gradients
+from gradwire.train.communication import ddp_options, install_compression, micro_step_context
+from gradwire.train.engines.engine import MicroBatch, StepResult
+from gradwire.train.model import LossModel, build_stage, compute_dtype, weights_dtype
+from gradwire.train.optimizer import build_optimizer
+from gradwire.train.setting import Setting
+
+
+class NativeEngine:
+    """Trains a whole model on each data-parallel rank; `model` is a LossModel, wrapped as the strategy asks."""
+
+    counts_samples = True
+
+    def __init__(self, setting: Setting, model: Any, notes: Sequence[str]) -> None:
+        self._recipe = setting.plan.recipe
+        self._model = model
+        self._is_ddp = isinstance(model, DistributedDataParallel)
+        self._parameters = list(model.parameters())
+        self._optimizer = build_optimizer(self._parameters, self._recipe.training)
+        self._scaler = torch.amp.GradScaler(
+            setting.plan.world.device, enabled=self._recipe.training.precision == "fp16-mixed"
+        )
+        self._data_parallel_size = setting.plan.batch.data_parallel_size
+        self._steps_taken = 0
+        self.data_parallel_rank = setting.place.rank
+        self.notes = notes
+
+    def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
+        """Accumulate over the micro-batches, clip, and update; see Engine."""
+        losses = []
+        for micro_step, batch in enumerate(micro_batches):
+            with self._reduction(micro_step):
+                loss = self._model(batch.tokens, batch.labels) / len(micro_batches)
+                self._scaler.scale(loss).backward()
+            losses.append(loss.detach())
+        gradient_norm = None
+        max_norm = self._recipe.training.gradient_clip
+        if max_norm is not None:
+            self._scaler.unscale_(self._optimizer)
+            gradient_norm = clip_gradients(self._parameters, max_norm)
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        self._optimizer.zero_grad()
+        self._steps_taken += 1
+        return StepResult(loss_share=torch.stack(losses).sum() / self._data_parallel_size, gradient_norm=gradient_norm)
+
+    def _reduction(self, micro_step: int) -> AbstractContextManager[Any]:
+        # fully_shard reduces in every micro-step: gradients that wait for the last one would be whole, not sharded.
+        if not self._is_ddp:
+            return nullcontext()
+        return micro_step_context(self._model, self._recipe, step=self._steps_taken, micro_step=micro_step)
+
+
+def build(setting: Setting, device: Any) -> NativeEngine:
+    """Return the engine of a native plan; raises UsageError where the strategy is another backend's."""
+    recipe = setting.plan.recipe
+    strategy = recipe.parallelism.data.strategy
+    autocast_dtype = autocast_for(recipe) if strategy == "ddp" else None
+    stage = build_stage(setting.plan, setting.model, autocast_dtype=autocast_dtype)
+    model = LossModel(stage).to(device=device, dtype=weights_dtype(recipe.training))
+    match strategy:
+        case "ddp" if setting.plan.batch.data_parallel_size == 1:
+            return NativeEngine(setting, model, ["one data-parallel rank: DDP and compression have nothing to do"])
+        case "ddp":
+            wrapped = DistributedDataParallel(model, **ddp_options(recipe.communication.overlap))
+            install_compression(wrapped, recipe)
+            return NativeEngine(setting, wrapped, [])
+        case "fsdp":
+            size = setting.plan.batch.data_parallel_size
+            mesh = init_device_mesh(device.type, (size,), mesh_dim_names=("data",))
+            shard(model, stage.blocks, mesh, recipe)
+            return NativeEngine(setting, model, [])
+        case _:
+            raise UsageError(
+                f"parallelism.data.strategy: {strategy} is DeepSpeed's; use --backend deepspeed, or fsdp for native"
+            )
+
+
+def shard(model: Any, blocks: Any, mesh: Any, recipe: Recipe) -> None:
+    """Shard `model` in place over `mesh`, each block a unit of its own."""
+    mixed = recipe.training.precision in ("bf16-mixed", "fp16-mixed")
+    policy = (
+        MixedPrecisionPolicy(param_dtype=compute_dtype(recipe.training), reduce_dtype=torch.float32)
+        if mixed
+        else MixedPrecisionPolicy()
+    )
+    for block in blocks:
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def autocast_for(recipe: Recipe) -> Any:
+    """Return the type that autocast computes in, None where weights are in the compute type already."""
+    return compute_dtype(recipe.training) if recipe.training.precision.endswith("-mixed") else None

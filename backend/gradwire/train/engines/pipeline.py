@@ -1,0 +1,128 @@
+"""Torch's pipeline schedules: layers split over stages, each batch cut into chunks, data parallelism on every stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.nn.parallel import DistributedDataParallel
+
+from gradwire.documents.plan_schema import Plan, SettledPipeline
+from gradwire.errors import UsageError
+from gradwire.train.clip import clip_gradients
+from gradwire.train.communication import ddp_options
+from gradwire.train.engines.engine import MicroBatch, StepResult
+from gradwire.train.engines.native import autocast_for, shard
+from gradwire.train.model import build_stage, token_loss, weights_dtype
+from gradwire.train.optimizer import build_optimizer
+from gradwire.train.setting import Setting
+
+
+class PipelineEngine:
+    """Trains one stage of a model.
+
+    Ranks form a mesh of stages x data-parallel ranks, the stage being the slower index: neighbouring ranks, mostly
+    on one machine, hold the same stage and average its gradients, and only activations travel far.
+    """
+
+    def __init__(self, plan: Plan, pipeline: SettledPipeline, mesh: Any, schedule: Any, stage: Any) -> None:
+        self._training = plan.recipe.training
+        self._data_parallel_size = plan.batch.data_parallel_size
+        self._schedule = schedule
+        self._parameters = list(stage.parameters())
+        self._optimizer = build_optimizer(self._parameters, plan.recipe.training)
+        self._stage_group = mesh.get_group("stage")
+        index = mesh.get_local_rank("stage")
+        self._is_first, self._is_last = index == 0, index == pipeline.stages - 1
+        self.data_parallel_rank: int = mesh.get_local_rank("data")
+        self.counts_samples = self._is_first
+        self.notes: Sequence[str] = ()
+
+    def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
+        """Run the schedule over the chunks of every micro-batch, clip over all stages, and update; see Engine."""
+        losses = [loss for batch in micro_batches for loss in self._run(batch)]
+        gradient_norm = None
+        if self._training.gradient_clip is not None:
+            gradient_norm = clip_gradients(
+                self._parameters, self._training.gradient_clip, stage_group=self._stage_group
+            )
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        # Each chunk's loss is divided by chunks x micro-steps already; only the last stage has any.
+        loss = torch.stack(losses).sum() if losses else torch.zeros((), device=micro_batches[0].tokens.device)
+        return StepResult(loss_share=loss / self._data_parallel_size, gradient_norm=gradient_norm)
+
+    def _run(self, batch: MicroBatch) -> list[Any]:
+        losses: list[Any] = []
+        inputs = (batch.tokens,) if self._is_first else ()
+        if self._is_last:
+            self._schedule.step(*inputs, target=batch.labels, losses=losses, return_outputs=False)
+        else:
+            self._schedule.step(*inputs)
+        return [loss.detach() for loss in losses]
+
+
+def build(setting: Setting, device: Any) -> PipelineEngine:
+    """Return the engine of a plan with a pipeline; raises UsageError where torch cannot run the combination."""
+    plan, pipeline = setting.plan, setting.plan.pipeline
+    if pipeline is None:
+        raise ValueError("the plan has no pipeline")
+    _check(plan, pipeline)
+    recipe = plan.recipe
+    strategy = recipe.parallelism.data.strategy
+    mesh = init_device_mesh(
+        device.type, (pipeline.stages, plan.batch.data_parallel_size), mesh_dim_names=("stage", "data")
+    )
+    index = mesh.get_local_rank("stage")
+    module = build_stage(
+        plan,
+        setting.model,
+        index=index,
+        stages=pipeline.stages,
+        autocast_dtype=autocast_for(recipe) if strategy == "ddp" else None,
+    ).to(device=device, dtype=weights_dtype(recipe.training))
+    wrapped: Any = module
+    if strategy == "fsdp":
+        shard(module, module.blocks, mesh["data"], recipe)
+    elif plan.batch.data_parallel_size > 1:
+        wrapped = DistributedDataParallel(
+            module, process_group=mesh.get_group("data"), **ddp_options(recipe.communication.overlap)
+        )
+    stage = PipelineStage(wrapped, index, pipeline.stages, device, group=mesh.get_group("stage"))
+    return PipelineEngine(plan, pipeline, mesh, _schedule(plan, pipeline, stage), wrapped)
+
+
+def _schedule(plan: Plan, pipeline: SettledPipeline, stage: Any) -> Any:
+    parts = pipeline.chunks * plan.batch.gradient_accumulation
+
+    def loss_of_chunk(logits: Any, labels: Any) -> Any:
+        return token_loss(logits, labels) / parts
+
+    # Not scale_grads: it divides what earlier micro-steps accumulated once more.
+    options = {"n_microbatches": pipeline.chunks, "loss_fn": loss_of_chunk, "scale_grads": False}
+    match pipeline.schedule:
+        case "gpipe":
+            return ScheduleGPipe(stage, **options)
+        case "1f1b":
+            return Schedule1F1B(stage, **options)
+        case unknown:
+            assert_never(unknown)
+
+
+def _check(plan: Plan, pipeline: SettledPipeline) -> None:
+    recipe = plan.recipe
+    strategy = recipe.parallelism.data.strategy
+    if plan.backend != "native" or strategy not in ("ddp", "fsdp"):
+        raise UsageError(f"parallelism.pipeline runs on native with ddp or fsdp, not on {plan.backend} with {strategy}")
+    if recipe.training.precision == "fp16-mixed":
+        raise UsageError("training.precision: fp16-mixed cannot scale its loss over pipeline stages; use bf16-mixed")
+    if recipe.communication.compression.method != "none":
+        raise UsageError("communication.compression: works without a pipeline only; set method: none")
+    if pipeline.schedule == "gpipe" and strategy == "ddp" and plan.batch.data_parallel_size > 1:
+        raise UsageError(
+            "parallelism.pipeline.schedule: gpipe with ddp over several data-parallel ranks fails inside torch; "
+            "use 1f1b, or parallelism.data.strategy: fsdp"
+        )

@@ -1,0 +1,211 @@
+"""Builds the recipe's model from transformers' blocks: the same weights from the same seed everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, assert_never
+
+import torch
+import transformers
+from torch import nn
+
+from gradwire.documents.plan_schema import Plan
+from gradwire.documents.recipe_schema import Model, Training
+from gradwire.errors import UsageError
+from gradwire.train.attention import attention_name
+
+
+class Stage(nn.Module):  # type: ignore[misc]
+    """Some consecutive blocks of a language model; the first stage embeds tokens, the last one returns logits.
+
+    A model that is not split is a single stage. `tokens_or_hidden` is (batch, sequence) token ids for the first
+    stage, else (batch, sequence, width) activations; the last stage returns (batch, sequence, vocabulary) logits.
+    Under `autocast_dtype` matrix products run in that type and weights stay as they are.
+    """
+
+    def __init__(self, whole: Any, *, index: int, stages: int, autocast_dtype: Any = None) -> None:
+        super().__init__()
+        parts = _take_apart(whole)
+        layers = len(parts["blocks"])
+        self.blocks = nn.ModuleList(parts["blocks"][index * layers // stages : (index + 1) * layers // stages])
+        self.token_embedding = parts["token_embedding"] if index == 0 else None
+        self.position_embedding = parts["position_embedding"] if index == 0 else None
+        self.rotary_embedding = parts["rotary_embedding"]
+        self.final_norm = parts["final_norm"] if index == stages - 1 else None
+        self.output_projection = parts["output_projection"] if index == stages - 1 else None
+        self._autocast_dtype = autocast_dtype
+
+    def forward(self, tokens_or_hidden: Any) -> Any:
+        with self._autocast(tokens_or_hidden.device.type):
+            return self._forward(tokens_or_hidden)
+
+    def _forward(self, hidden: Any) -> Any:
+        positions = torch.arange(hidden.shape[1], device=hidden.device).unsqueeze(0)
+        if self.token_embedding is not None:
+            hidden = self.token_embedding(hidden)
+        if self.position_embedding is not None:
+            hidden = hidden + self.position_embedding(positions)
+        rotation = {}
+        if self.rotary_embedding is not None:
+            rotation["position_embeddings"] = self.rotary_embedding(hidden, position_ids=positions)
+        for block in self.blocks:
+            # No mask: transformers' sdpa attention is then causal, the only form that every kernel takes.
+            hidden = block(hidden, attention_mask=None, **rotation)
+        if self.output_projection is not None and self.final_norm is not None:
+            hidden = self.output_projection(self.final_norm(hidden))
+        return hidden
+
+    def _autocast(self, device_type: str) -> AbstractContextManager[Any]:
+        if self._autocast_dtype is None:
+            return nullcontext()
+        context: AbstractContextManager[Any] = torch.autocast(device_type, dtype=self._autocast_dtype)
+        return context
+
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Any:
+        """Move and cast, but keep the rotary frequencies in fp32: in 16 bits far positions coincide."""
+        buffers = [
+            (module, name, buffer)
+            for module in self.modules()
+            for name, buffer in module.named_buffers(recurse=False)
+            if buffer.is_floating_point()
+        ]
+        super()._apply(fn, recurse)
+        for module, name, buffer in buffers:
+            setattr(module, name, buffer.to(getattr(module, name).device))
+        return self
+
+
+class LossModel(nn.Module):  # type: ignore[misc]
+    """A whole model that returns its loss, so that every wrapper sees a single forward."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__()
+        self.stage = stage
+
+    def forward(self, tokens: Any, labels: Any) -> Any:
+        """Return the mean loss over all tokens, in nats, a scalar; both arguments are (batch, sequence)."""
+        return token_loss(self.stage(tokens), labels)
+
+
+def token_loss(logits: Any, labels: Any) -> Any:
+    """Return the mean cross-entropy of `logits` (batch, sequence, vocabulary), in nats, computed in fp32 or wider."""
+    wide = logits if logits.dtype == torch.float64 else logits.float()
+    return nn.functional.cross_entropy(wide.flatten(0, 1), labels.flatten())
+
+
+def build_stage(plan: Plan, model: Model, *, index: int = 0, stages: int = 1, autocast_dtype: Any = None) -> Stage:
+    """Return stage `index` of `stages` of the plan's model, on the CPU in fp32.
+
+    Every rank builds the whole model from the seed and keeps its part, so the weights depend on the seed alone.
+    Raises UsageError where the model cannot be built or split like that.
+    """
+    training = plan.recipe.training
+    if stages > 1 and model.tie_embeddings:
+        raise UsageError("model.tie_embeddings: the first and the last stage cannot share weights; set it false")
+    if stages > model.layers:
+        raise UsageError(f"parallelism.pipeline: {stages} stages, but model.layers is only {model.layers}")
+    torch.manual_seed(training.seed)
+    whole = transformers.AutoModelForCausalLM.from_config(
+        _configuration(model),
+        attn_implementation=attention_name(flash_attention=training.flash_attention),
+        dtype=torch.float32,
+    )
+    whole.train()
+    _check_parameters(whole, plan)
+    if training.gradient_checkpointing:
+        whole.gradient_checkpointing_enable({"use_reentrant": training.gradient_checkpointing_reentrant})
+    stage = Stage(whole, index=index, stages=stages, autocast_dtype=autocast_dtype)
+    if training.compile:
+        # Block by block: equal blocks compile once, and wrappers still see every block's boundary.
+        for block in stage.blocks:
+            block.compile()
+    return stage
+
+
+def weights_dtype(training: Training) -> Any:
+    """Return the type in which weights and optimizer state are kept."""
+    return torch.bfloat16 if training.precision == "bf16-true" else torch.float32
+
+
+def compute_dtype(training: Training) -> Any:
+    """Return the type in which matrix products run."""
+    match training.precision:
+        case "fp32":
+            return torch.float32
+        case "bf16-mixed" | "bf16-true":
+            return torch.bfloat16
+        case "fp16-mixed":
+            return torch.float16
+        case unknown:
+            assert_never(unknown)
+
+
+def _configuration(model: Model) -> Any:
+    try:
+        match model.family:
+            case "gpt2":
+                return transformers.GPT2Config(
+                    vocab_size=model.vocab_size,
+                    n_positions=model.sequence_length,
+                    n_embd=model.hidden_size,
+                    n_layer=model.layers,
+                    n_head=model.attention_heads,
+                    n_inner=model.intermediate_size,
+                    resid_pdrop=0.0,
+                    embd_pdrop=0.0,
+                    attn_pdrop=0.0,
+                    tie_word_embeddings=model.tie_embeddings,
+                    bos_token_id=None,
+                    eos_token_id=None,
+                    use_cache=False,
+                )
+            case "llama":
+                return transformers.LlamaConfig(
+                    vocab_size=model.vocab_size,
+                    max_position_embeddings=model.sequence_length,
+                    hidden_size=model.hidden_size,
+                    num_hidden_layers=model.layers,
+                    num_attention_heads=model.attention_heads,
+                    num_key_value_heads=model.key_value_heads or model.attention_heads,
+                    intermediate_size=model.intermediate_size or 4 * model.hidden_size,
+                    attention_dropout=0.0,
+                    tie_word_embeddings=model.tie_embeddings,
+                    bos_token_id=None,
+                    eos_token_id=None,
+                    use_cache=False,
+                )
+            case unknown:
+                assert_never(unknown)
+    except ValueError as error:
+        raise UsageError(f"model: transformers refuses it: {error}") from None
+
+
+def _check_parameters(whole: Any, plan: Plan) -> None:
+    built = sum(parameter.numel() for parameter in whole.parameters())
+    planned = plan.model_size.parameters if plan.model_size else None
+    if built != planned:
+        raise RuntimeError(f"the built model has {built} parameters, the plan counts {planned}; MFU would be wrong")
+
+
+def _take_apart(whole: Any) -> dict[str, Any]:
+    """Return the parts of a transformers GPT-2 or Llama under the same names."""
+    if isinstance(whole, transformers.GPT2LMHeadModel):
+        body = whole.transformer
+        return {
+            "token_embedding": body.wte,
+            "position_embedding": body.wpe,
+            "rotary_embedding": None,
+            "blocks": body.h,
+            "final_norm": body.ln_f,
+            "output_projection": whole.lm_head,
+        }
+    body = whole.model
+    return {
+        "token_embedding": body.embed_tokens,
+        "position_embedding": None,
+        "rotary_embedding": body.rotary_emb,
+        "blocks": body.layers,
+        "final_norm": body.norm,
+        "output_projection": whole.lm_head,
+    }

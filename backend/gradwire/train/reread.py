@@ -1,0 +1,281 @@
+"""Reads a written lowering back with the target's own loader and compares each value with the plan.
+
+`python -m gradwire.train.reread FOLDER` prints the Reread document as JSON, and nothing else, on stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from gradwire.documents.lowering_schema import LoweringReport, Reread, RereadValue
+from gradwire.documents.plan_schema import Plan
+from gradwire.errors import EnvironmentNotFit, GradwireError, UsageError
+from gradwire.plan import check_plan
+
+# What the loaders raise for a file that they do not accept.
+_LOADER_ERRORS = (ValueError, TypeError, KeyError, AttributeError, AssertionError)
+
+_STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
+_DISTRIBUTED_TYPES = {"fsdp": "FSDP", "zero1": "DEEPSPEED", "zero2": "DEEPSPEED", "zero3": "DEEPSPEED"}
+_AUTOCAST_TYPES = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
+
+Pairs = Iterator[tuple[str, Any, Any]]
+
+
+def reread(folder: Path) -> Reread:
+    """Return what the target's own loader reads from the files in `folder`, beside what the plan says.
+
+    Raises UsageError where the folder holds no lowering, EnvironmentNotFit where the target is not installed.
+    """
+    plan, report = _read_documents(folder)
+    try:
+        match plan.backend:
+            case "native":
+                loader, pairs = f"torch {version('torch')} torchrun", list(_torchrun_pairs(plan, report))
+            case "deepspeed":
+                loader = f"deepspeed {version('deepspeed')} DeepSpeedConfig"
+                pairs = list(_deepspeed_pairs(plan, str(folder / "deepspeed.json"), has_optimizer=True))
+            case "accelerate":
+                loader = f"accelerate {version('accelerate')} accelerate launch"
+                pairs = list(_accelerate_pairs(plan, report, folder))
+    except ImportError as error:
+        raise EnvironmentNotFit(
+            f"{plan.backend} is not installed here ({error}): pip install 'gradwire[{plan.backend}]'"
+        ) from error
+    except _LOADER_ERRORS as error:
+        pairs = [("loads", True, f"{type(error).__name__}: {error}")]
+        loader = plan.backend
+    values = [_value(name, planned, loaded) for name, planned, loaded in pairs]
+    is_equal = all(value.equal for value in values)
+    return Reread(status="equal" if is_equal else "different", loader=loader, reason=None, values=values)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the Reread document of a folder; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m gradwire.train.reread", description=__doc__)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="output folder of `gradwire lower`")
+    folder = parser.parse_args(arguments).folder
+    try:
+        with _only_stderr():
+            document = reread(folder)
+    except GradwireError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(msgspec.json.encode(document, order="sorted").decode() + "\n")
+    return 0
+
+
+def _read_documents(folder: Path) -> tuple[Plan, LoweringReport]:
+    try:
+        plan = msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
+        report = msgspec.json.decode((folder / "lowering.json").read_bytes(), type=LoweringReport)
+    except OSError as error:
+        raise UsageError(f"{folder}: holds no lowering: {error.strerror}: {error.filename}") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{folder}: plan.json or lowering.json is not one that was generated: {error}") from error
+    check_plan(plan)
+    return plan, report
+
+
+def _value(name: str, planned: Any, loaded: Any) -> RereadValue:
+    return RereadValue(name=name, planned=planned, loaded=loaded, equal=planned == loaded)
+
+
+@contextmanager
+def _only_stderr() -> Iterator[None]:
+    """Send everything that is written to stdout, by C code and child processes too, to stderr meanwhile."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _torchrun_pairs(plan: Plan, report: LoweringReport) -> Pairs:
+    from torch.distributed import run
+
+    arguments = run.parse_args(report.command[1:])
+    config, _, _ = run.config_from_args(arguments)
+    yield "recipe_sha256", plan.recipe_sha256, report.recipe_sha256
+    yield "nnodes", plan.world.num_nodes, config.max_nodes
+    yield "nproc_per_node", plan.world.processes_per_node, config.nproc_per_node
+
+
+def _deepspeed_pairs(plan: Plan, source: str | dict[str, Any], *, has_optimizer: bool) -> Pairs:
+    from deepspeed.runtime import config as deepspeed_config
+
+    # DeepSpeedConfig asks the process group how many ranks there are; here none has started.
+    distributed = deepspeed_config.dist
+    ranks = plan.batch.data_parallel_size
+    deepspeed_config.dist = SimpleNamespace(get_rank=lambda: 0, get_world_size=lambda: ranks)
+    try:
+        loaded = deepspeed_config.DeepSpeedConfig(source)
+    except deepspeed_config.DeepSpeedConfigError as error:
+        raise ValueError(str(error)) from error
+    finally:
+        deepspeed_config.dist = distributed
+    found = _loaded_deepspeed(loaded)
+    planned = _planned_deepspeed(plan, has_optimizer=has_optimizer)
+    planned |= {key: value for key, value in _leaves(plan.recipe.backends.deepspeed) if key in planned}
+    for key, value in planned.items():
+        yield key, value, found[key]
+
+
+def _planned_deepspeed(plan: Plan, *, has_optimizer: bool) -> dict[str, Any]:
+    training, communication = plan.recipe.training, plan.recipe.communication
+    stage = _STAGES[plan.recipe.parallelism.data.strategy]
+    autocast = _AUTOCAST_TYPES.get(training.precision) if stage == 0 else None
+    data_type = "fp32" if autocast else training.precision.split("-")[0]
+    method = communication.compression.method
+    wire = data_type if method == "none" else method
+    is_pure = training.precision == "bf16-true" and stage > 0
+    planned = {
+        "train_batch_size": plan.batch.global_batch_size,
+        "train_micro_batch_size_per_gpu": plan.batch.batch_size_per_gpu,
+        "gradient_accumulation_steps": plan.batch.gradient_accumulation,
+        "gradient_clipping": training.gradient_clip or 0.0,
+        "communication_data_type": wire,
+        "zero_optimization.stage": stage,
+        "fp16.enabled": data_type == "fp16",
+        "bf16.enabled": data_type == "bf16" and stage > 0,
+        "bf16.bf16_master_weights_and_grads": is_pure,
+        "bf16.bf16_optimizer_states": is_pure,
+        "torch_autocast": autocast,
+    }
+    if stage:
+        # An absent bucket_cap_mb is torch's own 25 MiB.
+        bucket_bytes = int((communication.overlap.bucket_cap_mb or 25) * 1024 * 1024)
+        planned["zero_optimization.reduce_bucket_size"] = max(1, bucket_bytes // (4 if wire == "fp32" else 2))
+        planned["zero_optimization.overlap_comm"] = True
+    if has_optimizer:
+        planned |= _planned_optimizer(plan)
+    return planned
+
+
+def _planned_optimizer(plan: Plan) -> dict[str, Any]:
+    training = plan.recipe.training
+    planned = {
+        # DeepSpeed spells the optimizers that it builds itself in lower case.
+        "optimizer.type": "SGD" if training.optimizer == "SGD" else training.optimizer.lower(),
+        "optimizer.params.lr": training.learning_rate,
+        "optimizer.params.weight_decay": training.weight_decay,
+    }
+    if training.optimizer == "SGD":
+        return planned | {"optimizer.params.momentum": training.momentum}
+    return planned | {
+        "optimizer.params.betas": list(training.betas),
+        "optimizer.params.eps": training.epsilon,
+        "optimizer.params.adam_w_mode": training.optimizer == "AdamW",
+    }
+
+
+def _loaded_deepspeed(loaded: Any) -> dict[str, Any]:
+    zero, bf16 = loaded.zero_config, loaded.bfloat16_config
+    names = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
+    params = loaded.optimizer_params or {}
+    return {
+        "train_batch_size": loaded.train_batch_size,
+        "train_micro_batch_size_per_gpu": loaded.train_micro_batch_size_per_gpu,
+        "gradient_accumulation_steps": loaded.gradient_accumulation_steps,
+        "gradient_clipping": loaded.gradient_clipping,
+        "communication_data_type": names.get(str(loaded.communication_data_type)),
+        "zero_optimization.stage": int(zero.stage),
+        "zero_optimization.reduce_bucket_size": zero.reduce_bucket_size,
+        "zero_optimization.overlap_comm": zero.overlap_comm,
+        "fp16.enabled": loaded.float16_config.enabled,
+        "bf16.enabled": bf16.enabled,
+        "bf16.bf16_master_weights_and_grads": bf16.bf16_master_weights_and_grads,
+        "bf16.bf16_optimizer_states": bf16.bf16_optimizer_states,
+        "torch_autocast": names[str(loaded.torch_autocast_dtype)] if loaded.torch_autocast_enabled else None,
+        "optimizer.type": loaded.optimizer_name,
+        **{f"optimizer.params.{key}": value for key, value in params.items()},
+    }
+
+
+def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _accelerate_pairs(plan: Plan, report: LoweringReport, folder: Path) -> Pairs:
+    from accelerate.commands import launch
+    from accelerate.utils import patch_environment
+
+    words = [str(folder / word) if word in report.files else word for word in report.command[2:]]
+    arguments, defaults, _ = launch._validate_launch_command(launch.launch_command_parser().parse_args(words))
+    strategy = plan.recipe.parallelism.data.strategy
+    alone = "NO" if plan.world.world_size == 1 else "MULTI_GPU"
+    distributed_type = _DISTRIBUTED_TYPES.get(strategy, alone)
+    yield "distributed_type", distributed_type, str(defaults.distributed_type.value)
+    yield "num_processes", plan.world.world_size, arguments.num_processes
+    yield "num_machines", plan.world.num_nodes, arguments.num_machines
+    yield "use_cpu", plan.world.device == "cpu", arguments.use_cpu
+    yield "dynamo_backend", "no", arguments.dynamo_backend
+    # From here on the values are those of the ranks' environment; the real port may be taken on this machine.
+    arguments.main_process_port = 0
+    match distributed_type:
+        case "DEEPSPEED":
+            arguments.deepspeed_fields_from_accelerate_config = ",".join(defaults.deepspeed_config)
+            with patch_environment(**launch.prepare_deepspeed_cmd_env(arguments)[1]):
+                yield from _accelerate_deepspeed_pairs(plan)
+        case "FSDP":
+            environment = launch.prepare_multi_gpu_env(arguments)
+            yield _mixed_precision_pair(plan, environment)
+            with patch_environment(**environment):
+                yield from _fsdp_pairs(plan)
+        case "NO":
+            yield _mixed_precision_pair(plan, launch.prepare_simple_launcher_cmd_env(arguments)[1])
+        case _:
+            yield _mixed_precision_pair(plan, launch.prepare_multi_gpu_env(arguments))
+
+
+def _mixed_precision_pair(plan: Plan, environment: Mapping[str, str]) -> tuple[str, Any, Any]:
+    planned = _AUTOCAST_TYPES.get(plan.recipe.training.precision, "no")
+    return "mixed_precision", planned, environment["ACCELERATE_MIXED_PRECISION"]
+
+
+def _accelerate_deepspeed_pairs(plan: Plan) -> Pairs:
+    from accelerate.utils import DeepSpeedPlugin
+
+    plugin = DeepSpeedPlugin()
+    yield (
+        "deepspeed_plugin.gradient_accumulation_steps",
+        (plan.batch.gradient_accumulation),
+        plugin.gradient_accumulation_steps,
+    )
+    yield "deepspeed_plugin.zero3_init_flag", plan.recipe.parallelism.data.strategy == "zero3", plugin.zero3_init_flag
+    plugin.set_mixed_precision("no")
+    yield from _deepspeed_pairs(plan, plugin.deepspeed_config, has_optimizer=False)
+
+
+def _fsdp_pairs(plan: Plan) -> Pairs:
+    from accelerate.utils import FullyShardedDataParallelPlugin
+
+    plugin = FullyShardedDataParallelPlugin()
+    yield "fsdp_version", 2, plugin.fsdp_version
+    yield "fsdp_reshard_after_forward", True, plugin.reshard_after_forward
+    yield "fsdp_activation_checkpointing", False, plugin.activation_checkpointing
+    if plan.recipe.model is not None:
+        block = {"llama": "LlamaDecoderLayer", "gpt2": "GPT2Block"}[plan.recipe.model.family]
+        yield "fsdp_transformer_layer_cls_to_wrap", [block], plugin.transformer_cls_names_to_wrap
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,33 @@
+"""Trains your own model with Accelerate as a recipe says.
+
+gradwire lower cpu/ddp --backend accelerate --out OUT
+accelerate launch --config_file OUT/accelerate.yaml examples/accelerate_script.py OUT
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from gradwire.accelerate import from_recipe
+
+run = from_recipe(sys.argv[1])
+torch.manual_seed(0)
+text = torch.frombuffer(bytearray(Path(torch.__file__).read_bytes()), dtype=torch.uint8).long()
+loader = DataLoader(TensorDataset(text.unfold(0, 64, 16)), batch_size=run.batch_size, shuffle=True)
+model = run.adapt(GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=64, n_embd=64, n_layer=2, n_head=4)))
+optimizer = run.optimizer(model.parameters())
+model, optimizer, loader = run.accelerator.prepare(model, optimizer, loader)
+
+for micro_step, (tokens,) in zip(range(run.max_steps * run.gradient_accumulation), loader, strict=False):
+    with run.accumulate(model):
+        loss = model(input_ids=tokens, labels=tokens).loss
+        run.accelerator.backward(loss)
+        run.clip(model)
+        optimizer.step()
+        optimizer.zero_grad()
+    run.accelerator.print(f"micro-step {micro_step}  loss {loss.item():.4f}")
+run.accelerator.wait_for_everyone()
+run.accelerator.end_training()

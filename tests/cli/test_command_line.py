@@ -1,0 +1,130 @@
+"""The command as a whole: help, typos, --json on mistakes, exit codes, broken pipes, bugs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_runner import COMMAND, Said
+
+from gradwire.cli.parser import VERBS
+
+Run = Callable[..., Said]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_has_an_example_and_json_and_fits_eighty_columns(run_here: Run, verb: str) -> None:
+    said = run_here(verb, "--help")
+    assert said.exit_code == 0
+    assert f"examples:\n  gradwire {verb}" in said.out
+    assert "--json" in said.out
+    assert max(len(line) for line in said.out.splitlines()) <= 80
+
+
+def test_help_lists_every_verb_and_exit_code(run_here: Run) -> None:
+    said = run_here("--help")
+    assert said.exit_code == 0
+    assert all(f"\n  {verb} " in said.out for verb in VERBS)
+    assert "5  a threshold was not met" in said.out
+    assert max(len(line) for line in said.out.splitlines()) <= 80
+
+
+def test_version_is_the_packages(run_here: Run) -> None:
+    said = run_here("--version")
+    assert (said.exit_code, said.out.split()[0]) == (0, "gradwire")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("lanch", "there is no verb 'lanch' (did you mean launch?)"),
+        ("lower cpu/ddp --bakend native --dry-run", "unknown option --bakend (did you mean --backend?)"),
+        ("lower cpu/ddp --backend deepsped --dry-run", "there is no backend 'deepsped' (did you mean deepspeed?)"),
+        ("compare cpu/ddp --backends native,acelerate --num-gpus 1", "(did you mean accelerate?)"),
+        ("compare cpu/ddp --num-gpus 1,0", "'0' is not a whole number of at least 1"),
+        ("compare cpu/ddp --num-gpus 2,2", "names one twice"),
+        ("schema recpie", "there is no document kind 'recpie' (did you mean recipe?)"),
+        ("completion fsh", "no completion for 'fsh' (did you mean fish?)"),
+        ("presets extra", "unexpected argument: extra"),
+        ("lower cpu/ddp --backend native", "one of the arguments --out --dry-run is required"),
+        ("lower cpu/ddp --backend native --dry-run --num-gpus two", "'two' is not a whole number of at least 1"),
+        ("lower cpu/ddp --backend native --dry-run --device gpu", "invalid choice: 'gpu'"),
+        ("launch cpu/ddp --backend native --num-nodes 2", "--num-nodes 2 needs --rdzv HOST:PORT"),
+        ("launch cpu/ddp --backend native --node-rank 1", "ranks go from 0 to 0"),
+        ("launch cpu/ddp --backend native --rdzv node0", "'node0' is not HOST:PORT"),
+        ("launch cpu/ddp --backend native --", "nothing follows `--`"),
+        ("show cpu/ddp -- train.py", "gradwire show takes no script after `--`"),
+        ("efficiency --baseline 0 --num-gpus 2 --throughput 1", "'0' is not a number above 0"),
+        ("efficiency --baseline 1 --num-gpus 2 --throughput 1 --fail-below 85", "'85' is not a fraction"),
+        ("lower cpu/ddp --backend native --dry-run --set training.seed", "write KEY=VALUE"),
+        ("", "a verb is missing"),
+    ],
+)
+def test_mistyped_line_is_a_usage_error_that_helps(run_here: Run, line: str, expected: str) -> None:
+    said = run_here(*line.split())
+    assert (said.exit_code, said.out) == (2, "")
+    assert expected in said.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "lanch --json",
+        "lower cpu/ddp --json",
+        "show no-such-preset --json",
+        "efficiency --json --baseline x",
+        "schema nothing --json",
+    ],
+)
+def test_mistake_with_json_is_one_object_on_stdout(run_here: Run, line: str) -> None:
+    said = run_here(*line.split())
+    error = said.document["error"]
+    assert said.exit_code == error["exit_code"] == 2
+    assert error["kind"] == "UsageError"
+    assert error["message"] in said.err
+    assert error["violations"] == []
+
+
+def test_json_after_the_scripts_dashes_is_the_scripts(run_here: Run) -> None:
+    said = run_here("launch", "cpu/ddp", "--backend", "native", "--", "no-such-script.py", "--json")
+    assert (said.exit_code, said.out) == (4, "")
+
+
+def test_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "schema", "recipe"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=tmp_path
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (141, b"")
+
+
+def test_interrupt_is_no_traceback(tmp_path: Path) -> None:
+    # A recipe that never comes: the command waits for the other end of the pipe.
+    recipe = tmp_path / "recipe.yaml"
+    os.mkfifo(recipe)
+    process = subprocess.Popen([*COMMAND, "validate", str(recipe)], stderr=subprocess.PIPE, cwd=tmp_path)
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait()
+    assert (process.returncode, err) == (130, b"gradwire: interrupted\n")
+
+
+def test_bug_keeps_its_traceback(run_here: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_arguments: Any) -> int:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("gradwire.cli.presets.run", broken)
+    with pytest.raises(ZeroDivisionError):
+        run_here("presets")

@@ -1,0 +1,55 @@
+"""Commands that need no torch import none of what takes long."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = {
+    *("torch", "accelerate", "deepspeed", "transformers", "numpy", "psutil"),
+    *("matplotlib", "jinja2", "rich", "shtab", "importlib.metadata"),
+}
+PROGRAM = """\
+import json, sys, time
+began = time.perf_counter()
+from gradwire.cli.main import main
+try:
+    main(sys.argv[1:])
+except SystemExit:
+    pass
+sys.stderr.write("\\n" + json.dumps({"modules": list(sys.modules), "seconds": time.perf_counter() - began}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "allowed"),
+    [
+        ("--help", set()),
+        ("launch --help", set()),
+        ("presets", set()),
+        ("show h100-128", set()),
+        ("validate cpu/ddp cpu/zero3", set()),
+        ("explain cpu/ddp training.gradient_clip", set()),
+        ("lower h100-8-overlap --backend accelerate --dry-run", set()),
+        ("lower zero3 --backend deepspeed --dry-run", set()),
+        ("lower cpu/ddp --backend native --out out --no-reread", set()),
+        ("launch h100-128 --backend native --dry-run", {"importlib.metadata"}),
+        ("efficiency --baseline 100 --num-gpus 8 --throughput 720", set()),
+        ("schema recipe", set()),
+        ("doctor", {"importlib.metadata"}),
+        ("completion bash", {"shtab", "importlib.metadata"}),
+    ],
+)
+def test_light_command_imports_nothing_heavy(line: str, allowed: set[str], tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *line.split()], cwd=tmp_path, env=os.environ, capture_output=True, text=True
+    )
+    report = json.loads(ended.stderr.splitlines()[-1])
+    # Shown with `pytest -s`; a timing decides no test.
+    print(f"gradwire {line}: {report['seconds'] * 1000:.0f} ms")
+    assert HEAVY & set(report["modules"]) == allowed & HEAVY

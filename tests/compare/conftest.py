@@ -1,0 +1,145 @@
+"""Runs with their measurements, made without running anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gradwire.compare.build import build_comparison
+from gradwire.documents.comparison_schema import Comparison, Run
+from gradwire.documents.measurement_schema import Measurement
+from gradwire.documents.plan_schema import Plan
+from gradwire.documents.recipe_schema import MeasurementOptions, Model, Parallelism, Pipeline, Recipe, Training
+from gradwire.measure.hardware import with_fingerprint
+from gradwire.measure.measurement import RankRecord, build_measurement
+from gradwire.plan import Backend, Device, settle
+
+TINY = Model(family="gpt2", hidden_size=8, layers=1, attention_heads=1, sequence_length=16)
+
+
+@pytest.fixture(scope="session")
+def plan() -> Callable[..., Plan]:
+    def make(
+        *,
+        backend: Backend = "native",
+        num_gpus: int = 1,
+        device: Device = "cpu",
+        warmup_steps: int = 1,
+        model: Model | None = TINY,
+        pipeline: Pipeline | None = None,
+        **training: Any,
+    ) -> Plan:
+        recipe = Recipe(
+            model=model,
+            training=Training(num_gpus=num_gpus, **{"batch_size_per_gpu": 4, **training}),
+            parallelism=Parallelism(pipeline=pipeline),
+            measurement=MeasurementOptions(warmup_steps=warmup_steps),
+        )
+        return settle(recipe, recipe_name="test", backend=backend, device=device)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def ran(plan: Callable[..., Plan]) -> Callable[..., tuple[Run, Measurement]]:
+    """A run that ended well: `seconds` per step, so its throughput is the global batch over them."""
+
+    def make(
+        backend: Backend = "native",
+        num_gpus: int = 1,
+        *,
+        seconds: float = 1.0,
+        repeat: int = 0,
+        losses: Sequence[float] = (3.0, 2.5, 2.0),
+        cpu_count: int = 64,
+        device_name: str = "A Processor",
+        process_bytes: int = 2**29,
+        device_bytes: int | None = None,
+        versions: dict[str, str | None] | None = None,
+        notes: Sequence[str] = (),
+        **given: Any,
+    ) -> tuple[Run, Measurement]:
+        settled = plan(backend=backend, num_gpus=num_gpus, **given)
+        steps = len(losses)
+        samples = settled.batch.batch_size_per_gpu * settled.batch.gradient_accumulation
+        reading = settled.batch.data_parallel_size
+        ranks = [
+            RankRecord(
+                step_seconds=[seconds] * steps,
+                samples=[samples if rank < reading else 0] * steps,
+                tokens=[samples * 16 if rank < reading else 0] * steps,
+                peak_device_allocated_bytes=device_bytes,
+                peak_device_reserved_bytes=device_bytes,
+                peak_process_bytes=process_bytes,
+            )
+            for rank in range(num_gpus)
+        ]
+        measurement = build_measurement(
+            settled,
+            ranks,
+            losses=losses,
+            gradient_norms=[None] * steps,
+            started_at=f"2026-05-01T12:0{repeat}:00+00:00",
+            versions=versions or {"torch": "2.13.0"},
+            hardware=with_fingerprint(
+                device_name=device_name,
+                cpu="A Processor",
+                cpu_count=cpu_count,
+                memory_bytes=2**34,
+                platform_name="Linux x86_64",
+            ),
+            notes=notes,
+        )
+        run = Run(
+            backend=backend,
+            num_gpus=num_gpus,
+            repeat=repeat,
+            status="ok",
+            reason=None,
+            folder=f"runs/{backend}-{num_gpus}-{repeat}",
+            samples_per_second=None,
+            tokens_per_second=None,
+        )
+        return run, measurement
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def failed(ran: Callable[..., tuple[Run, Measurement]]) -> Callable[..., tuple[Run, None]]:
+    def make(backend: Backend = "native", num_gpus: int = 1, *, reason: str, repeat: int = 0) -> tuple[Run, None]:
+        run, _ = ran(backend, num_gpus, repeat=repeat)
+        return replace(run, status="failed", reason=reason), None
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def compared() -> Callable[..., Comparison]:
+    """The comparison of runs; its recipe is that of the first measured one unless another hash is given."""
+
+    def make(*runs: tuple[Run, Measurement | None], scaling: Any = "weak", sha256: str | None = None) -> Comparison:
+        hashes = [measurement.recipe_sha256 for _, measurement in runs if measurement is not None]
+        return build_comparison("cpu/test", sha256 or (hashes[0] if hashes else "0" * 64), scaling, runs)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def example(
+    ran: Callable[..., tuple[Run, Measurement]],
+    failed: Callable[..., tuple[Run, None]],
+    compared: Callable[..., Comparison],
+) -> tuple[Comparison, list[Measurement]]:
+    """Three backends at three sizes, one repeat; the last cell failed, four processes crowd two cores."""
+    runs: list[tuple[Run, Measurement | None]] = [
+        ran(backend, size, seconds=base * (1 + slope * (size - 1)), cpu_count=2)
+        for backend, base, slope in (("native", 0.1, 0.1), ("accelerate", 0.11, 0.2), ("deepspeed", 0.16, 0.5))
+        for size in (1, 2, 4)
+        if (backend, size) != ("deepspeed", 4)
+    ]
+    runs.append(failed("deepspeed", 4, reason="rank 3 was killed by signal 9; see runs/deepspeed-4-0/rank3.log"))
+    return compared(*runs), [measurement for _, measurement in runs if measurement is not None]

@@ -1,0 +1,110 @@
+"""The report in a real browser: it draws, it is quiet, it fits, and it asks nobody for anything."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'gradwire[report]'")
+pytest.importorskip("jinja2", reason="needs jinja2: pip install 'gradwire[report]'")
+
+from gradwire.compare.report import write_comparison
+from gradwire.documents.comparison_schema import Comparison
+from gradwire.documents.measurement_schema import Measurement
+
+BROWSER = next((found for name in ("chromium", "google-chrome", "chrome") if (found := shutil.which(name))), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium on the PATH")
+
+# Loads the report as a phone would, and writes down what it finds there.
+PROBE = """<!doctype html><body><iframe id="page" style="width:WIDTHpx;height:900px" src="report.html"></iframe><script>
+document.getElementById("page").onload = (event) => {
+  const inside = event.target.contentDocument;
+  const root = inside.documentElement;
+  const box = (element) => element.getBoundingClientRect();
+  const charts = [...inside.querySelectorAll("svg")];
+  document.title = "probed";
+  document.body.dataset.result = JSON.stringify({
+    overflow: root.scrollWidth - root.clientWidth,
+    charts: charts.filter((chart) => box(chart).width > 200 && box(chart).height > 100).length,
+    heading: inside.querySelector("h1").textContent,
+    loaded: inside.defaultView.performance.getEntriesByType("resource").length,
+  });
+};
+</script></body>"""
+
+
+@pytest.fixture(scope="module")
+def site(
+    example: tuple[Comparison, list[Measurement]], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[str, list[str]]]:
+    """The address of a server of the report and of the probes, and the paths that were asked for."""
+    folder = tmp_path_factory.mktemp("site")
+    write_comparison(folder, *example, command=["gradwire", "compare"])
+    for width in (400, 1400):
+        (folder / f"probe-{width}.html").write_text(PROBE.replace("WIDTH", str(width)))
+    asked: list[str] = []
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *arguments: object) -> None:
+            super().__init__(*arguments, directory=str(folder))  # type: ignore[arg-type]
+
+        def log_message(self, *_: object) -> None:
+            asked.append(self.path)
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", asked
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def browse(address: str, profile: Path) -> tuple[str, str]:
+    """Return the page as the browser has it after its scripts ran, and what the browser wrote to its log."""
+    assert BROWSER is not None
+    done = subprocess.run(
+        [
+            BROWSER,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            "--enable-logging=stderr",
+            f"--user-data-dir={profile}",
+            "--window-size=1500,1000",
+            "--virtual-time-budget=10000",
+            "--dump-dom",
+            address,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env={**os.environ, "HOME": str(profile)},
+    )
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_the_page_draws_fits_and_loads_nothing(site: tuple[str, list[str]], tmp_path: Path, width: int) -> None:
+    address, asked = site
+    asked.clear()
+    page, log = browse(f"{address}/probe-{width}.html", tmp_path)
+    assert '"overflow":0' in page.replace("&quot;", '"')
+    assert '"charts":3' in page.replace("&quot;", '"')
+    assert '"loaded":0' in page.replace("&quot;", '"')
+    assert "Scaling from 1 to 4 processes" in page
+    assert not re.search(r"CONSOLE", log)
+    assert set(asked) - {"/favicon.ico"} == {f"/probe-{width}.html", "/report.html"}

@@ -1,0 +1,84 @@
+"""Which runs may be compared, and what kind of scaling plans make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+
+from gradwire.compare.like import scaling_of, unlike, unlike_batch
+from gradwire.documents.measurement_schema import Workload
+from gradwire.documents.recipe_schema import Pipeline
+from gradwire.errors import UsageError
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def workload(ran: Make) -> Workload:
+    measured: Workload = ran()[1].workload
+    return measured
+
+
+def test_a_workload_is_like_itself(workload: Workload) -> None:
+    assert unlike(workload, workload) == []
+
+
+def test_every_field_that_differs_is_named_with_both_values(workload: Workload) -> None:
+    other = replace(workload, precision="bf16-mixed", gradient_accumulation=4, compile=True, pipeline="1f1b, 8 chunks")
+    assert unlike(workload, other) == [
+        "precision: fp32 against bf16-mixed",
+        "gradient_accumulation: 1 against 4",
+        "pipeline: none against 1f1b, 8 chunks",
+        "compile: off against on",
+    ]
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Workload)])
+def test_no_field_is_forgotten(workload: Workload, name: str) -> None:
+    different: dict[str, Any] = {name: "something else"}
+    changed = replace(workload, **different)
+    assert len(unlike(changed, workload)) == 1
+    free = name in ("batch_size_per_gpu", "gradient_accumulation")
+    assert len(unlike(changed, workload, scaling="strong")) == (0 if free else 1)
+
+
+def test_weak_scaling_compares_the_counted_batch_per_rank(ran: Make) -> None:
+    one, two = ran(num_gpus=1)[1], ran(num_gpus=2)[1]
+    assert unlike_batch(two, one, scaling="weak") == []
+    assert unlike_batch(two, one, scaling="strong") == ["sequences per step over all ranks: 8 against 4"]
+
+
+def test_strong_scaling_compares_the_counted_global_batch(ran: Make) -> None:
+    one, two = ran(num_gpus=1, batch_size_per_gpu=8)[1], ran(num_gpus=2, batch_size_per_gpu=4)[1]
+    assert unlike_batch(two, one, scaling="strong") == []
+    assert unlike_batch(two, one, scaling="weak") == ["sequences per rank and step: 4 against 8"]
+
+
+def test_plans_with_a_fixed_batch_per_process_scale_weakly(plan: Make) -> None:
+    assert scaling_of([plan(num_gpus=1), plan(num_gpus=2), plan(num_gpus=4, backend="deepspeed")]) == "weak"
+
+
+def test_a_single_size_is_weak(plan: Make) -> None:
+    assert scaling_of([plan(num_gpus=4), plan(num_gpus=4, backend="deepspeed")]) == "weak"
+
+
+def test_plans_with_a_fixed_global_batch_scale_strongly(plan: Make) -> None:
+    assert scaling_of([plan(num_gpus=1, batch_size_per_gpu=8), plan(num_gpus=2)]) == "strong"
+
+
+def test_more_stages_share_one_global_batch(plan: Make) -> None:
+    pipeline = Pipeline(chunks=4)
+    assert scaling_of([plan(num_gpus=size, pipeline=pipeline) for size in (1, 2, 4)]) == "strong"
+
+
+def test_more_pipelines_of_fixed_stages_scale_weakly(plan: Make) -> None:
+    pipeline = Pipeline(chunks=4, stages=2)
+    assert scaling_of([plan(num_gpus=size, pipeline=pipeline) for size in (2, 4)]) == "weak"
+
+
+def test_plans_that_fix_neither_batch_are_refused_with_the_batches(plan: Make) -> None:
+    with pytest.raises(UsageError, match="4 sequences on 1, 6 sequences on 2 processes"):
+        scaling_of([plan(num_gpus=1), plan(num_gpus=2, batch_size_per_gpu=3)])

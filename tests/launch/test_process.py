@@ -1,0 +1,124 @@
+"""Running a command: output, exit codes, time limit, signals, and no process left behind."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gradwire.errors import EnvironmentNotFit
+from gradwire.launch.process import Ended, run
+
+# Prints its own id and that of a child in a session of its own, as torchrun's workers are.
+FAMILY = """\
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+print("pids", os.getpid(), child.pid, flush=True)
+{then}
+"""
+
+
+def run_python(code: str, log: Path, **options: float) -> Ended:
+    return run([sys.executable, "-c", code], environment=os.environ, log=log, **options)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
+
+
+def pids_in(lines: tuple[str, ...]) -> list[int]:
+    return [int(word) for line in lines if line.startswith("pids") for word in line.split()[1:]]
+
+
+def test_output_goes_to_log_screen_and_result(tmp_path: Path) -> None:
+    log, screen = tmp_path / "log", io.BytesIO()
+    code = "import sys; print('one', flush=True); print('two', file=sys.stderr, flush=True); print('three', end='')"
+    ended = run([sys.executable, "-c", code], environment=os.environ, log=log, echo=screen)
+    assert (ended.exit_code, ended.timed_out) == (0, False)
+    assert ended.lines == ("one", "two", "three")
+    assert log.read_bytes() == screen.getvalue() == b"one\ntwo\nthree"
+
+
+def test_more_output_than_a_pipe_holds_does_not_block(tmp_path: Path) -> None:
+    ended = run_python("print('x' * 100 + '\\n', end='')\n" * 3 + "print('y' * 1_000_000)", tmp_path / "log")
+    assert ended.exit_code == 0
+    assert (tmp_path / "log").stat().st_size == 3 * 101 + 1_000_001
+
+
+@pytest.mark.parametrize(("code", "expected"), [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9)])
+def test_exit_code_is_the_childs(tmp_path: Path, code: str, expected: int) -> None:
+    assert run_python(code, tmp_path / "log").exit_code == expected
+
+
+def test_missing_program_is_an_unfit_environment(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentNotFit, match="cannot start no-such-launcher: No such file"):
+        run(["no-such-launcher"], environment=os.environ, log=tmp_path / "log")
+
+
+def test_time_limit_ends_the_whole_family(tmp_path: Path) -> None:
+    ended = run_python(FAMILY.format(then="time.sleep(60)"), tmp_path / "log", timeout_seconds=1.5)
+    pids = pids_in(ended.lines)
+    assert ended.timed_out
+    assert ended.seconds < 30
+    assert len(pids) == 2
+    assert not any(is_alive(pid) for pid in pids)
+
+
+def test_child_that_outlives_its_launcher_is_ended(tmp_path: Path) -> None:
+    ended = run_python(FAMILY.format(then="sys.exit(0)"), tmp_path / "log")
+    assert ended.exit_code == 0
+    assert not any(is_alive(pid) for pid in pids_in(ended.lines))
+
+
+def test_process_that_ignores_every_signal_is_killed(tmp_path: Path) -> None:
+    then = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    ended = run_python(FAMILY.format(then=then), tmp_path / "log", timeout_seconds=1.5, patience_seconds=0.2)
+    assert "deaf" in ended.lines
+    assert ended.exit_code == -signal.SIGKILL
+    assert not any(is_alive(pid) for pid in pids_in(ended.lines))
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_signal_ends_the_family_before_the_caller(tmp_path: Path, number: signal.Signals, expected: int) -> None:
+    log = tmp_path / "log"
+    caller = (
+        "import os, sys\nfrom pathlib import Path\nfrom gradwire.launch.process import run\n"
+        f"code = {FAMILY.format(then='time.sleep(60)')!r}\n"
+        "try:\n"
+        f"    run([sys.executable, '-c', code], environment=os.environ, log=Path({str(log)!r}))\n"
+        "except KeyboardInterrupt:\n"
+        "    sys.exit(130)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", caller])
+    try:
+        deadline = time.monotonic() + 20
+        while not (log.exists() and b"pids" in log.read_bytes()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(number)
+        assert process.wait(30) == expected
+    finally:
+        process.kill()
+        process.wait()
+    pids = pids_in(tuple(log.read_text().splitlines()))
+    assert len(pids) == 2
+    assert not any(is_alive(pid) for pid in pids)
+
+
+def test_ignored_hangup_stays_ignored(tmp_path: Path) -> None:
+    caller = (
+        "import os, signal, sys, threading\nfrom pathlib import Path\nfrom gradwire.launch.process import run\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+        "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGHUP)).start()\n"
+        f"ended = run(['sleep', '1'], environment=os.environ, log=Path({str(tmp_path / 'log')!r}))\n"
+        "sys.exit(ended.exit_code)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", caller], timeout=30).returncode == 0

@@ -1,0 +1,196 @@
+"""Draws recipes: documents that fit the schema, and recipes that pass the rules too."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from gradwire.documents.recipe_schema import Recipe
+from gradwire.recipe.broken import Device
+from gradwire.recipe.rules import broken_device_rules, broken_rules
+from gradwire.resources import schema_text
+
+_SCHEMA: dict[str, Any] = json.loads(schema_text("recipe"))
+
+# They name files and presets of this machine, which a property has no use for.
+_LEFT_OUT = ("extends", "backends")
+
+
+def recipe_documents() -> SearchStrategy[dict[str, Any]]:
+    """Documents that fit the recipe's schema; the rules may still refuse them."""
+    return _values(_SCHEMA)
+
+
+@st.composite
+def valid_recipes(draw: DrawFn) -> Recipe:
+    """Recipes that pass the schema, the rules, and the rules of their own device (of both where they name none)."""
+    recipe = msgspec.convert(draw(_valid_documents()), Recipe)
+    devices: tuple[Device, ...] = (recipe.training.device,) if recipe.training.device else ("cpu", "cuda")
+    broken = broken_rules(recipe) + [found for device in devices for found in broken_device_rules(recipe, device)]
+    assert broken == [], "the construction below missed a rule"
+    return recipe
+
+
+def _values(schema: dict[str, Any]) -> SearchStrategy[Any]:
+    """Values of `schema`, an own walk over the keywords that the recipe's schema uses."""
+    if "$ref" in schema:
+        return _values(_SCHEMA["$defs"][schema["$ref"].removeprefix("#/$defs/")])
+    if "anyOf" in schema:
+        return st.one_of([_values(branch) for branch in schema["anyOf"]])
+    if "enum" in schema:
+        return st.sampled_from(schema["enum"])
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    return st.one_of([_values_of_kind(kind, schema) for kind in kinds])
+
+
+def _values_of_kind(kind: str, schema: dict[str, Any]) -> SearchStrategy[Any]:
+    match kind:
+        case "null":
+            return st.none()
+        case "boolean":
+            return st.booleans()
+        case "integer":
+            low, high = schema["minimum"], schema["maximum"]
+            # Small numbers fit each other more often than huge ones.
+            return st.one_of(st.integers(low, min(low + 8, high)), st.integers(low, high))
+        case "number":
+            return st.floats(
+                schema.get("minimum", schema.get("exclusiveMinimum")),
+                schema.get("maximum", schema.get("exclusiveMaximum")),
+                exclude_min="exclusiveMinimum" in schema,
+                exclude_max="exclusiveMaximum" in schema,
+            )
+        case "string":
+            return st.text(
+                st.characters(codec="utf-8", categories=("L", "N", "P", "Zs")),
+                min_size=schema.get("minLength", 0),
+                max_size=min(schema.get("maxLength", 20), 20),
+            )
+        case "array":
+            return st.lists(_values(schema["items"]), min_size=schema["minItems"], max_size=schema["maxItems"])
+        case "object":
+            return _mappings(schema)
+        case _:
+            raise NotImplementedError(f"the schema has a new type, {kind}")
+
+
+def _mappings(schema: dict[str, Any]) -> SearchStrategy[dict[str, Any]]:
+    properties = {key: _values(below) for key, below in schema.get("properties", {}).items() if key not in _LEFT_OUT}
+    required = {key: properties.pop(key) for key in schema.get("required", ())}
+    return st.fixed_dictionaries(required, optional=properties)
+
+
+@st.composite
+def _valid_documents(draw: DrawFn) -> dict[str, Any]:
+    device = draw(st.sampled_from(["cpu", "cuda", None]))
+    on_cpu = device != "cuda"
+    method = draw(st.sampled_from(["none", "none", "powersgd", "fp16", "bf16"]))
+    strategy = "ddp" if method != "none" else draw(st.sampled_from(["ddp", "ddp", "zero1", "zero2", "zero3", "fsdp"]))
+    stages = 1 if strategy.startswith("zero") else draw(st.sampled_from([1, 1, 2, 4]))
+    ranks = draw(st.integers(2, 4)) if method != "none" and stages > 1 else draw(st.integers(1, 8))
+    chunks = stages * draw(st.integers(1, 4))
+    max_steps = draw(st.integers(8, 200))
+    training: dict[str, Any] = {
+        "device": device,
+        "precision": draw(st.sampled_from(["fp32", "bf16-mixed", "bf16-true", *([] if on_cpu else ["fp16-mixed"])])),
+        "learning_rate": draw(st.floats(1e-6, 1.0)),
+        "weight_decay": draw(st.sampled_from([0.0, 0.01, 0.1])),
+        "gradient_clip": draw(st.sampled_from([None, 0.5, 1.0])),
+        "batch_size_per_gpu": chunks * draw(st.integers(1, 4)),
+        "gradient_accumulation": draw(st.integers(1, 8)),
+        "num_gpus": stages * ranks,
+        "gradient_checkpointing": draw(st.booleans()),
+        "compile": draw(st.booleans()),
+        "max_steps": max_steps,
+        "seed": draw(st.integers(0, 4294967295)),
+        **draw(_optimizers()),
+    }
+    training["flash_attention"] = training["precision"] != "fp32" and draw(st.booleans())
+    training["gradient_checkpointing_reentrant"] = training["gradient_checkpointing"] and draw(st.booleans())
+    if draw(st.booleans()):
+        batch = training["batch_size_per_gpu"] * training["gradient_accumulation"]
+        training["global_batch_size"] = batch * ranks
+    overlap = draw(_overlaps(strategy, training["gradient_checkpointing_reentrant"], on_cpu and method == "powersgd"))
+    return {
+        "summary": draw(st.sampled_from([None, "drawn"])),
+        "model": draw(_models(tied=stages == 1)),
+        "training": training,
+        "communication": {"compression": draw(_compressions(method, max_steps)), "overlap": overlap},
+        "parallelism": {"data": {"strategy": strategy}, "pipeline": draw(_pipelines(strategy, stages, ranks, chunks))},
+        "measurement": {"warmup_steps": draw(st.integers(0, max_steps - 1))},
+    }
+
+
+@st.composite
+def _optimizers(draw: DrawFn) -> dict[str, Any]:
+    optimizer = draw(st.sampled_from(["Adam", "AdamW", "SGD"]))
+    if optimizer == "SGD":
+        return {"optimizer": optimizer, "momentum": draw(st.sampled_from([0.0, 0.9]))}
+    betas = draw(st.sampled_from([[0.9, 0.999], [0.9, 0.95]]))
+    return {"optimizer": optimizer, "betas": betas, "epsilon": draw(st.sampled_from([1e-8, 1e-6]))}
+
+
+@st.composite
+def _models(draw: DrawFn, *, tied: bool) -> dict[str, Any]:
+    heads = draw(st.sampled_from([1, 2, 4]))
+    family = draw(st.sampled_from(["gpt2", "llama"]))
+    return {
+        "family": family,
+        "vocab_size": draw(st.sampled_from([256, 512])),
+        "hidden_size": heads * draw(st.sampled_from([16, 32])),
+        "layers": draw(st.integers(4, 6)),
+        "attention_heads": heads,
+        "key_value_heads": draw(st.sampled_from([None, 1, heads])) if family == "llama" else None,
+        "intermediate_size": draw(st.sampled_from([None, 64, 192])),
+        "sequence_length": draw(st.sampled_from([16, 64])),
+        "tie_embeddings": tied and draw(st.booleans()),
+    }
+
+
+@st.composite
+def _compressions(draw: DrawFn, method: str, max_steps: int) -> dict[str, Any]:
+    if method != "powersgd":
+        return {"method": method}
+    # The smallest model drawn has a gradient matrix of 256 x 16, which rank 4 still shrinks threefold.
+    return {
+        "method": method,
+        "matrix_approximation_rank": draw(st.integers(1, 4)),
+        "warm_start": draw(st.booleans()),
+        "error_feedback": draw(st.booleans()),
+        "start_step": draw(st.integers(2, max_steps - 1)),
+        "min_compression_rate": draw(st.sampled_from([1.0, 2.0])),
+    }
+
+
+@st.composite
+def _overlaps(draw: DrawFn, strategy: str, reentrant: bool, one_bucket: bool) -> dict[str, Any]:
+    if strategy == "fsdp":
+        return {}
+    # 64 MiB hold the gradients of every model drawn.
+    caps = [64.0] if one_bucket else [None, 0.5, 25.0, 64.0]
+    overlap = {"bucket_cap_mb": draw(st.sampled_from(caps))}
+    if strategy == "ddp":
+        static_graph = draw(st.booleans())
+        searches = not (static_graph or reentrant or one_bucket) and draw(st.booleans())
+        overlap |= {
+            "gradient_as_bucket_view": draw(st.booleans()),
+            "static_graph": static_graph,
+            "find_unused_parameters": searches,
+        }
+    return overlap
+
+
+@st.composite
+def _pipelines(draw: DrawFn, strategy: str, stages: int, ranks: int, chunks: int) -> dict[str, Any] | None:
+    if stages == 1:
+        return None
+    schedules = ["1f1b"] if strategy == "ddp" and ranks > 1 else ["1f1b", "gpipe"]
+    return {
+        "stages": draw(st.sampled_from([stages, None])) if ranks == 1 else stages,
+        "chunks": chunks,
+        "schedule": draw(st.sampled_from(schedules)),
+    }
