@@ -65,6 +65,12 @@ def lint_files(
             findings.append(loaded)
         else:
             documents.append(loaded)
+    for path in _named_files(documents):
+        loaded = load_document(path, kind="deepspeed")
+        if isinstance(loaded, Finding):
+            findings.append(loaded)
+        else:
+            documents.append(loaded)
     for document, job in _jobs(documents, facts or LaunchFacts(), versions or Versions(), together=together):
         findings.extend(_check(document, job))
     findings.sort(key=lambda each: (each.file, each.line, each.column, each.code, each.path))
@@ -165,6 +171,21 @@ def _named_file(document: Document) -> str | None:
     path = {"accelerate": "deepspeed_config.deepspeed_config_file", "trainer": "deepspeed"}.get(document.kind)
     name = document.value(path) if path else None
     return name if isinstance(name, str) and name not in ("", "none") else None
+
+
+def _named_files(documents: list[Document]) -> list[Path]:
+    """DeepSpeed JSONs that the files name by a relative path and that are there, beside them or in the working folder."""
+    known = {Path(document.source).resolve() for document in documents}
+    found: dict[Path, Path] = {}
+    for document in documents:
+        name = _named_file(document)
+        if name is None or Path(name).is_absolute() or not name.lower().endswith((".json", ".hjson")):
+            continue
+        for path in (Path(document.source).parent / name, Path(name)):
+            if path.is_file() and path.resolve() not in known:
+                found.setdefault(path.resolve(), path)
+                break
+    return list(found.values())
 
 
 def _names(document: Document, other: Document) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from gradwire.lint.tree import Document, Member, Node, joined
@@ -70,9 +70,10 @@ def spec_at(kind: str, path: str) -> Spec | None:
     return spec
 
 
-def visit(document: Document) -> Iterator[Visit]:
+@lru_cache(maxsize=4)
+def visit(document: Document) -> tuple[Visit, ...]:
     """Every key of a document, section by section, in the order of the file."""
-    yield from _visit_section(document.kind, document.root, root_section(document), "")
+    return tuple(_visit_section(document.kind, document.root, root_section(document), ""))
 
 
 def _visit_section(kind: str, node: Node, section: Spec, path: str) -> Iterator[Visit]:

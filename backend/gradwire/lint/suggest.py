@@ -23,6 +23,9 @@ def suggestion(kind: str, section: Spec, section_path: str, name: str) -> tuple[
     renamed = section.get("x-renamed", {}).get(name)
     if renamed:
         return renamed, f"write {renamed}"
+    hint: str | None = section.get("x-hints", {}).get(name)
+    if hint:
+        return None, hint
     near = near_miss(name, section["properties"])
     if near:
         return near, f"did you mean {near}?"

@@ -46,7 +46,7 @@ class Repeat:
     kept: Member
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Document:
     """A file that could be read. `source` is what messages call it; `strict_error` is why strict JSON refuses it."""
 

@@ -77,9 +77,17 @@ def pydantic_misfit(spec: Spec, value: Any) -> Misfit | None:
     expected = describe(spec)
     kinds = types_of(spec)
     if value is None:
-        return None if "null" in kinds or None in spec.get("enum", ()) or spec.get("default", 0) is None else Misfit(outcome="refused", expected=expected)
+        optional = "null" in kinds or None in spec.get("enum", ()) or spec.get("default", 0) is None
+        return None if optional else Misfit(outcome="refused", expected=expected)
     if "enum" in spec:
         return _pydantic_enum(spec, value, expected)
+    if "anyOf" in spec and isinstance(value, str):
+        words = [part["const"] for part in spec["anyOf"] if "const" in part]
+        return None if value in words else Misfit(outcome="refused", expected=expected)
+    if "anyOf" in spec:
+        parts = [part for part in spec["anyOf"] if "const" not in part]
+        found = [pydantic_misfit(part, value) for part in parts]
+        return None if None in found else found[0]
     outcomes = [_pydantic_kind(kind, spec, value, expected) for kind in kinds if kind != "null"]
     if not outcomes or None in outcomes:
         return None
@@ -114,11 +122,11 @@ def _pydantic_kind(kind: str, spec: Spec, value: Any, expected: str) -> Misfit |
         case "string":
             return None if isinstance(value, str) and not spec.get("pattern") else refused
         case "array":
-            return None if isinstance(value, list) else refused
-        case "object":
-            return None if isinstance(value, dict) else refused
+            allowed = spec.get("items", {}).get("enum")
+            known = isinstance(value, list) and (allowed is None or all(item in allowed for item in value))
+            return None if known else refused
         case _:
-            return None if value == spec.get("const", value) else refused
+            return None if isinstance(value, dict) else refused
 
 
 def _is_whole_text(text: str) -> bool:
@@ -153,7 +161,8 @@ def plain_misfit(spec: Spec, value: Any) -> Misfit | None:
     expected = describe(spec)
     kinds = types_of(spec)
     if value is None:
-        return None
+        harmless = "null" in kinds or None in spec.get("enum", ()) or (kinds == ["boolean"] and "x-text" not in spec)
+        return None if harmless else Misfit(outcome="refused", expected=expected)
     if "enum" in spec:
         return _plain_enum(spec, value, expected)
     if isinstance(value, str):
@@ -163,20 +172,16 @@ def plain_misfit(spec: Spec, value: Any) -> Misfit | None:
             outcome: Outcome = "refused" if spec.get("x-text") == "refused" else "replaced"
             return Misfit(outcome=outcome, expected=expected, becomes=bool(value))
         return None if "const" in kinds and value == "auto" else Misfit(outcome="refused", expected=expected)
-    if isinstance(value, dict):
-        return None if "object" in kinds else Misfit(outcome="refused", expected=expected)
-    if isinstance(value, list):
-        return None if "array" in kinds else Misfit(outcome="refused", expected=expected)
-    if isinstance(value, bool):
-        if "boolean" in kinds:
-            return None
-        numeric = "integer" in kinds or "number" in kinds
-        return Misfit(outcome="replaced" if numeric else "refused", expected=expected, becomes=int(value))
+    if isinstance(value, dict | list):
+        return None if ("object" if isinstance(value, dict) else "array") in kinds else Misfit(outcome="refused", expected=expected)
+    if "boolean" in kinds:
+        return None if value in (0, 1) else Misfit(outcome="replaced", expected=expected, becomes=bool(value))
     if not {"integer", "number"} & set(kinds):
-        return None if "boolean" in kinds and value in (0, 1) else Misfit(outcome="refused", expected=expected)
-    if "integer" in kinds and "number" not in kinds and value != int(value) if math.isfinite(value) else True:
         return Misfit(outcome="refused", expected=expected)
-    return None if in_range(spec, value) else Misfit(outcome="out of range", expected=expected)
+    if isinstance(value, bool):
+        return Misfit(outcome="replaced", expected=expected, becomes=int(value))
+    whole = "number" in kinds or (math.isfinite(value) and value == int(value))
+    return None if whole and in_range(spec, value) else Misfit(outcome="out of range", expected=expected)
 
 
 def _plain_enum(spec: Spec, value: Any, expected: str) -> Misfit | None:

@@ -54,6 +54,30 @@ def two_deepspeed_sources(document: Document, job: Job) -> Iterator[Hit]:
         )
 
 
+def unchecked_file(document: Document, job: Job) -> Iterator[Hit]:
+    """A DeepSpeed JSON that is named and was not found, or that is no JSON."""
+    name, member = config_file(document), document.member(f"{SECTION}.deepspeed_config_file")
+    if not _is_deepspeed(document) or name is None or member is None:
+        return
+    if name.lower().endswith((".yaml", ".yml")):
+        yield Hit(
+            at=member.node,
+            path=f"{SECTION}.deepspeed_config_file",
+            message=f"{name} is named like YAML",
+            effect="Accelerate reads the file as strict JSON, whatever its name, and refuses YAML",
+            fix="make it a JSON",
+            severity="warning",
+        )
+    elif job.deepspeed is None:
+        yield Hit(
+            at=member.node,
+            path=f"{SECTION}.deepspeed_config_file",
+            message=f"{name} was not found beside this file or in the working folder",
+            effect="what it says was not checked",
+            fix="lint it together with this file",
+        )
+
+
 def lost_nvme_path(document: Document, job: Job) -> Iterator[Hit]:
     """NVMe offload from the YAML, whose path is lost."""
     if not _is_deepspeed(document) or config_file(document) is not None:
@@ -184,7 +208,7 @@ def fsdp_refused(document: Document, job: Job) -> Iterator[Hit]:
     on = {name: _is_true(document, name) for name in ("cpu_ram_efficient_loading", "sync_module_states", "activation_checkpointing", "activation_checkpointing_offload")}
     cases = (
         (
-            "fsdp_sync_module_states", document.value("fsdp_config.fsdp_sync_module_states") is False and on["cpu_ram_efficient_loading"] is not False,
+            "fsdp_sync_module_states", not document.value("fsdp_config.fsdp_sync_module_states", True) and on["cpu_ram_efficient_loading"] is not False,
             "fsdp_cpu_ram_efficient_loading, true unless it is switched off, needs fsdp_sync_module_states", "set fsdp_sync_module_states to true, or fsdp_cpu_ram_efficient_loading to false",
         ),
         (
@@ -239,6 +263,10 @@ RULES = (
     Rule(
         code="AC301", name="two-deepspeed-sources", severity="error", reads="accelerate", check=two_deepspeed_sources,
         url="https://huggingface.co/docs/accelerate/usage_guides/deepspeed", summary="Keys beside deepspeed_config_file that belong into it.",
+    ),
+    Rule(
+        code="AC310", name="unchecked-file", severity="note", reads="accelerate", check=unchecked_file,
+        summary="A DeepSpeed JSON that is named and was not checked.",
     ),
     Rule(
         code="AC302", name="lost-nvme-path", severity="error", reads="accelerate", check=lost_nvme_path,

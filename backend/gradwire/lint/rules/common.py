@@ -41,6 +41,12 @@ def is_on(document: Document, path: str) -> bool:
     return value is True or value == 1 or (isinstance(value, str) and value.lower() in ("true", "1", "yes", "on", "y", "t"))
 
 
+def is_off(document: Document, path: str) -> bool:
+    """Whether a switch is written and off, text included; "auto" and absent are not."""
+    value = document.value(path)
+    return value is False or value == 0 or (isinstance(value, str) and value.lower() in ("false", "0", "no", "off", "n", "f"))
+
+
 def precision_section(document: Document) -> str:
     """Name of the section that DeepSpeed reads bf16 from: the old name counts only where the new one is absent."""
     return "bfloat16" if document.has("bfloat16") and document.value("bf16") is None else "bf16"

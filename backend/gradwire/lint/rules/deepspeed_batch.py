@@ -153,7 +153,7 @@ def batch_is_no_number(document: Document, job: Job) -> Iterator[Hit]:
     for name in (TRAIN, MICRO, STEPS):
         member = document.member(name)
         size = whole(member.node.data) if member else None
-        if member is not None and size is not None and size < 1:
+        if member is not None and ((size is not None and size < 1) or member.node.data is False):
             yield Hit(
                 at=member.node,
                 path=name,

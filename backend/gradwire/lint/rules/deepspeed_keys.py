@@ -155,7 +155,8 @@ def misfits(document: Document) -> Iterator[tuple[Visit, Misfit]]:
     """Every value that is not of its key's type, with what becomes of it."""
     for each in visit(document):
         spec, value = each.spec, each.member.node.data
-        if spec is None or value == "auto" or spec.get("x-inert") or "default" not in spec and value is None:
+        strict = each.section["x-unknown-keys"] == "refused"
+        if spec is None or value == "auto" or (spec.get("x-inert") and not strict):
             continue
         section = section_of("deepspeed", spec)
         if section is not None:
@@ -163,7 +164,6 @@ def misfits(document: Document) -> Iterator[tuple[Visit, Misfit]]:
                 continue
             yield each, Misfit(outcome="refused", expected="a mapping of keys")
             continue
-        strict = each.section["x-unknown-keys"] == "refused"
         misfit = (pydantic_misfit if strict else plain_misfit)(spec, value)
         if misfit is not None:
             yield each, misfit
@@ -180,7 +180,7 @@ def _section_may_be(spec: dict[str, object], value: object) -> bool:
 def refused_values(document: Document, job: Job) -> Iterator[Hit]:
     """Values at which DeepSpeed stops, when it reads the file or when it first uses them."""
     for each, misfit in misfits(document):
-        if misfit.outcome == "refused" or (misfit.outcome == "out of range" and "x-range" in (each.spec or {})):
+        if misfit.outcome == "refused" or (misfit.outcome == "out of range" and (each.spec or {}).get("x-range") == "refused"):
             value = each.member.node.data
             yield Hit(
                 at=each.member.node,
@@ -210,7 +210,8 @@ def replaced_values(document: Document, job: Job) -> Iterator[Hit]:
     """Values that are taken for something else without a word."""
     for each, misfit in misfits(document):
         value = each.member.node.data
-        if misfit.outcome == "out of range" and "x-range" not in (each.spec or {}) and each.path != "gradient_clipping":
+        ruled = "x-range" in (each.spec or {}) and isinstance(value, int | float) and value == round(value)
+        if misfit.outcome == "out of range" and not ruled:
             yield Hit(
                 at=each.member.node,
                 path=each.path,

@@ -85,11 +85,13 @@ def dynamic_scale(document: Document, job: Job) -> Iterator[Hit]:
             )
 
 
-def scale_is_boolean(document: Document, job: Job) -> Iterator[Hit]:
-    """true or false where fp16 wants a number; DeepSpeed refuses it here, other than elsewhere."""
+def scale_is_no_number(document: Document, job: Job) -> Iterator[Hit]:
+    """true, false or "1.0" where fp16 wants a number; DeepSpeed refuses it here, other than elsewhere."""
     for name in ("loss_scale", "loss_scale_window", "min_loss_scale"):
         member = document.member(f"fp16.{name}")
-        if member is not None and isinstance(member.node.data, bool):
+        value = member.node.data if member else None
+        fraction = isinstance(value, str) and name != "loss_scale" and "." in value
+        if member is not None and (isinstance(value, bool) or fraction):
             yield Hit(
                 at=member.node,
                 path=f"fp16.{name}",
@@ -158,8 +160,8 @@ RULES = (
         summary="A dynamic loss scale with a limit that is not above 0.",
     ),
     Rule(
-        code="DS705", name="boolean-loss-scale", severity="error", reads="deepspeed", check=scale_is_boolean,
-        summary="true or false as a number of the loss scale.",
+        code="DS705", name="loss-scale-type", severity="error", reads="deepspeed", check=scale_is_no_number,
+        summary="true, false or a text as a number of the loss scale.",
     ),
     Rule(
         code="DS706", name="loss-scale-one", severity="warning", reads="deepspeed", check=static_scale,

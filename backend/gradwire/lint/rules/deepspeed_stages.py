@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gradwire.lint.job import Job
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.lint.rules.common import DEEPSPEED_CONFIG_URL, is_on, offload_device, precision_section, whole, zero_stage
+from gradwire.lint.rules.common import DEEPSPEED_CONFIG_URL, is_off, is_on, offload_device, precision_section, whole, zero_stage
 from gradwire.lint.schema import Visit, visit
 from gradwire.lint.tree import Document
 
@@ -14,7 +14,9 @@ OFFLOAD_URL = "https://github.com/wenet-e2e/wenet/issues/2499"
 
 
 def _stages(stages: list[int]) -> str:
-    return f"stage {stages[0]}" if len(stages) == 1 else f"stages {stages[0]} to {stages[-1]}"
+    if len(stages) == 1:
+        return f"stage {stages[0]}"
+    return f"stages {', '.join(map(str, stages[:-1]))} and {stages[-1]}"
 
 
 def _zero_keys(document: Document) -> Iterator[Visit]:
@@ -193,6 +195,21 @@ def partial_offload(document: Document, job: Job) -> Iterator[Hit]:
         )
 
 
+def incomplete_sections(document: Document, job: Job) -> Iterator[Hit]:
+    """Sections that are switched on without the key that they need."""
+    sampling = "data_efficiency.data_sampling"
+    for section, needed in ((f"{sampling}.curriculum_learning", "curriculum_metrics"), (f"{sampling}.dynamic_batching", "max_tokens")):
+        member = document.member(f"{section}.enabled")
+        if member is not None and member.node.data and not document.has(f"{section}.{needed}"):
+            yield Hit(
+                at=member,
+                path=f"{section}.enabled",
+                message=f"{section.rsplit('.', 1)[1]} without {needed}",
+                effect="DeepSpeed refuses to start",
+                fix=f"add {needed}, or switch it off",
+            )
+
+
 def refused_together(document: Document, job: Job) -> Iterator[Hit]:
     """Settings that DeepSpeed refuses at the stage or beside the setting that is written."""
     stage = zero_stage(document)
@@ -223,7 +240,7 @@ def _combinations(document: Document, stage: int, zero: dict[str, object]) -> It
         "gradients are not summed at stage 3, with zenflow or with deepcompile", parser, "use mean",
     )
     yield (
-        "zero_optimization.compute_grad_norm", zero.get("compute_grad_norm") is False and stage not in (1, 2),
+        "zero_optimization.compute_grad_norm", is_off(document, "zero_optimization.compute_grad_norm") and stage not in (1, 2),
         "compute_grad_norm false is for stages 1 and 2", parser, "remove it",
     )
     yield (
@@ -305,6 +322,10 @@ RULES = (
     Rule(
         code="DS210", name="partial-offload", severity="error", reads="deepspeed", check=partial_offload,
         summary="A share of optimizer offload below stage 3.",
+    ),
+    Rule(
+        code="DS212", name="incomplete-section", severity="error", reads="deepspeed", check=incomplete_sections,
+        summary="A section that is switched on without the key that it needs.",
     ),
     Rule(
         code="DS211", name="refused-together", severity="error", reads="deepspeed", check=refused_together,

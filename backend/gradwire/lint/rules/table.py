@@ -7,6 +7,7 @@ from gradwire.lint.rules import (
     accelerate_keys,
     accelerate_launch,
     accelerate_plugins,
+    accelerate_values,
     deepspeed_auto,
     deepspeed_batch,
     deepspeed_keys,
@@ -21,6 +22,7 @@ from gradwire.lint.rules import (
 
 RULES: tuple[Rule, ...] = (
     *accelerate_keys.RULES,
+    *accelerate_values.RULES,
     *accelerate_launch.RULES,
     *accelerate_plugins.RULES,
     *deepspeed_keys.RULES,
