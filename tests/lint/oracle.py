@@ -46,6 +46,12 @@ def deepspeed(request: dict[str, Any]) -> dict[str, Any]:
     return outcome(lambda: _effective(module.DeepSpeedConfig(config)))
 
 
+def many(request: dict[str, Any]) -> dict[str, Any]:
+    """Answers to many requests of one kind at once: whether each was taken, and the error where not."""
+    function = REQUESTS[request["what"]]
+    return {"ok": True, "value": [{key: answer[key] for key in ("ok", "error", "message") if key in answer} for answer in map(function, request["requests"])]}
+
+
 def _effective(config: Any) -> dict[str, Any]:
     zero = config.zero_config
     return {
@@ -137,6 +143,41 @@ def plugin(request: dict[str, Any]) -> dict[str, Any]:
         os.environ.update(saved)
 
 
+def launch_and_plugin(request: dict[str, Any]) -> dict[str, Any]:
+    """Settle a launch, then build what the worker would build of it: the plugin, and DeepSpeed's own configuration."""
+    answer = accelerate(request)
+    if not answer["ok"]:
+        return answer
+    environment = answer["value"]["environment"]
+    if "ACCELERATE_USE_PARALLELISM_CONFIG" in environment:
+        mesh = plugin({"kind": "mesh", "environment": environment})
+        if not mesh["ok"]:
+            return mesh
+    if "ACCELERATE_USE_FSDP" in environment:
+        # Sending parameters from rank 0 needs a device, which is not what is asked here.
+        quiet = {"FSDP_SYNC_MODULE_STATES": "false"}
+        if environment["FSDP_CPU_RAM_EFFICIENT_LOADING"] == "true":
+            quiet["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+        if environment["FSDP_SYNC_MODULE_STATES"] not in ("true", "false"):
+            quiet = {"FSDP_CPU_RAM_EFFICIENT_LOADING": "false"}
+        return _without_device(plugin({"kind": "fsdp", "environment": environment | quiet}))
+    if "ACCELERATE_USE_DEEPSPEED" in environment:
+        built = plugin({"kind": "deepspeed", "environment": environment})
+        return _loaded(built["value"]) if built["ok"] else built
+    return answer
+
+
+def _without_device(answer: dict[str, Any]) -> dict[str, Any]:
+    missing = "no currently available devices" in answer.get("message", "").replace("There are no", "no")
+    return {"ok": True, "value": None} if missing else answer
+
+
+def _loaded(config: dict[str, Any]) -> dict[str, Any]:
+    """DeepSpeed's own reading of a plugin's configuration, with the batch that prepare() would have filled in."""
+    filled = {key: value for key, value in config.items() if value != "auto" and key != "steps_per_print"}
+    return deepspeed({"config": filled | {"train_batch_size": 8}})
+
+
 def construct(request: dict[str, Any]) -> dict[str, Any]:
     """Construct an optimizer or a scheduler with parameters, as the engine does."""
     import torch
@@ -159,6 +200,28 @@ def construct(request: dict[str, Any]) -> dict[str, Any]:
     return outcome(rates)
 
 
+def initialize(request: dict[str, Any]) -> dict[str, Any]:
+    """Start the real engine on a small model, in a world of one process on the CPU, and take one step."""
+    import deepspeed as library
+    import deepspeed.runtime.config as module
+    import torch
+
+    module.dist = library.comm
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(request["port"]))
+
+    def stepped() -> str:
+        model = torch.nn.Linear(4, 4)
+        engine, *_ = library.initialize(model=model, model_parameters=model.parameters(), config=request["config"])
+        inputs = torch.ones(2, 4)
+        if engine.bfloat16_enabled() and not request.get("raw_inputs"):
+            inputs = inputs.bfloat16()
+        engine.backward(engine(inputs).sum())
+        engine.step()
+        return type(engine.optimizer).__name__
+
+    return outcome(stepped)
+
+
 def facts(request: dict[str, Any]) -> dict[str, Any]:
     """The names that the libraries know: fields of models, groups of arguments, keys that are read."""
     from library_names import library_names
@@ -166,7 +229,7 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
     return outcome(library_names)
 
 
-REQUESTS = {function.__name__: function for function in (deepspeed, fill, accelerate, plugin, construct, facts)}
+REQUESTS = {function.__name__: function for function in (deepspeed, fill, accelerate, plugin, launch_and_plugin, construct, initialize, facts, many)}
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ VERBS = {
     "launch": "lower a recipe, run it, and measure it",
     "compare": "run one recipe on several backends and sizes; table and report",
     "efficiency": "scaling efficiency and grade from two throughputs",
+    "lint": "say what DeepSpeed and Accelerate will really do with config files",
     "schema": "print the JSON Schema of a document kind",
     "doctor": "check this machine: packages, devices, compilers, leftovers",
     "completion": "print a shell completion script",

@@ -71,10 +71,30 @@ def lint_files(
             findings.append(loaded)
         else:
             documents.append(loaded)
-    for document, job in _jobs(documents, facts or LaunchFacts(), versions or Versions(), together=together):
-        findings.extend(_check(document, job))
-    findings.sort(key=lambda each: (each.file, each.line, each.column, each.code, each.path))
-    return Checked(findings=tuple(findings), texts={document.source: document.text for document in documents})
+    findings.extend(
+        check_documents(documents, facts=facts or LaunchFacts(), versions=versions or Versions(), together=together)
+    )
+    return Checked(
+        findings=tuple(sorted(findings, key=_place)), texts={document.source: document.text for document in documents}
+    )
+
+
+def check_documents(
+    documents: Sequence[Document], *, facts: LaunchFacts, versions: Versions, together: bool
+) -> tuple[Finding, ...]:
+    """Ask every rule about documents that were read already; findings in the order of files and lines."""
+    found = [
+        finding_of(rule, document, hit)
+        for document, job in _jobs(documents, facts, versions, together=together)
+        for rule in RULES
+        if rule.applies_to(document, job) and rule.holds_for(versions)
+        for hit in rule.check(document, job)
+    ]
+    return tuple(sorted(found, key=_place))
+
+
+def _place(finding: Finding) -> tuple[str, int, int, str, str]:
+    return finding.file, finding.line, finding.column, finding.code, finding.path
 
 
 def load_document(path: Path, *, kind: Kind | None = None) -> Document | Finding:
@@ -137,15 +157,8 @@ def kind_of(names: Iterable[str], syntax: Syntax) -> Kind:
     return next(kind for kind, score in scores.items() if score == best)
 
 
-def _check(document: Document, job: Job) -> Iterable[Finding]:
-    for rule in RULES:
-        if rule.applies_to(document, job) and rule.holds_for(job.versions):
-            for hit in rule.check(document, job):
-                yield finding_of(rule, document, hit)
-
-
 def _jobs(
-    documents: list[Document], facts: LaunchFacts, versions: Versions, *, together: bool
+    documents: Sequence[Document], facts: LaunchFacts, versions: Versions, *, together: bool
 ) -> Iterable[tuple[Document, Job]]:
     by_kind: dict[Kind, list[Document]] = {"deepspeed": [], "accelerate": [], "trainer": []}
     for document in documents:

@@ -16,7 +16,7 @@ def is_comment(name: str) -> bool:
 
 
 def suggestion(kind: str, section: Spec, section_path: str, name: str) -> tuple[str | None, str]:
-    """The key that was meant, where one is clear, and a sentence for the fix.
+    """The key that was meant, where one is clear, and the fix in words.
 
     A near miss in the same section comes first, then the same name in another section or in the other file.
     """
@@ -28,7 +28,7 @@ def suggestion(kind: str, section: Spec, section_path: str, name: str) -> tuple[
         return None, hint
     near = near_miss(name, section["properties"])
     if near:
-        return near, f"did you mean {near}?"
+        return near, f"write {near}"
     here = joined(section_path, name)
     elsewhere = [path for path in known_paths(kind).get(name, ()) if path != here]
     if elsewhere:

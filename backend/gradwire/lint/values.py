@@ -175,7 +175,10 @@ def plain_misfit(spec: Spec, value: Any) -> Misfit | None:
     if isinstance(value, dict | list):
         return None if ("object" if isinstance(value, dict) else "array") in kinds else Misfit(outcome="refused", expected=expected)
     if "boolean" in kinds:
-        return None if value in (0, 1) else Misfit(outcome="replaced", expected=expected, becomes=bool(value))
+        if isinstance(value, bool) or (value in (0, 1) and isinstance(value, int)):
+            return None
+        refused = "x-text" in spec and isinstance(value, float)
+        return Misfit(outcome="refused" if refused else "replaced", expected=expected, becomes=bool(value))
     if not {"integer", "number"} & set(kinds):
         return Misfit(outcome="refused", expected=expected)
     if isinstance(value, bool):

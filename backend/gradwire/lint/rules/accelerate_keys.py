@@ -51,7 +51,8 @@ def unknown_nested(document: Document, job: Job) -> Iterator[Hit]:
         name = each.member.name
         meant, fix = suggestion("accelerate", each.section, each.section_path, name)
         listed = each.section.get("x-renamed", {}).get(name)
-        overrides = name in root_section(document)["properties"] or name in _launch_arguments()
+        arguments = {*root_section(document)["properties"], *_launch_arguments()}
+        overrides = name in arguments and "x-prefix" not in each.section
         effect = (
             f"accelerate launch sets its own argument {name} from it, over the one that stands elsewhere"
             if overrides

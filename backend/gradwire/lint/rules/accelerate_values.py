@@ -124,7 +124,7 @@ def _fits(document: Document, each: Visit, spec: Spec, value: Any) -> bool:
     if "enum" in spec:
         if isinstance(value, str) and spec.get("x-case") != "exact":
             return value.upper() in {str(each).upper() for each in spec["enum"] if each is not None}
-        return value in spec["enum"] and not isinstance(value, bool)
+        return value in spec["enum"] and not isinstance(value, bool | float)
     if section_of("accelerate", spec) is not None:
         return isinstance(value, dict)
     if isinstance(value, dict):
@@ -220,7 +220,7 @@ def _plugin_effect(document: Document, each: Visit, spec: Spec, value: Any) -> t
         return "Accelerate finds no file of that name and refuses to start", "error"
     if name.startswith("offload_") and value == "auto":
         return "DeepSpeed drops the word: nothing is offloaded", "warning"
-    if name == "gradient_clipping" and isinstance(value, int | float):
+    if name == "gradient_clipping" and isinstance(value, int | float) and not isinstance(value, bool):
         return "DeepSpeed takes it and does not clip", "warning"
     text = str(value).strip()
     kinds = set(types_of(spec))

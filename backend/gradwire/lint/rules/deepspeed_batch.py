@@ -46,7 +46,7 @@ def no_batch_size(document: Document, job: Job) -> Iterator[Hit]:
             at=document.root,
             path=TRAIN,
             message=f"neither {TRAIN} nor {MICRO} is written",
-            effect="DeepSpeed and the Trainer refuse to start: one of them is needed",
+            effect="DeepSpeed refuses to start, under the Trainer too: one of them is needed",
             fix=f'add "{MICRO}": the samples of one forward pass, or "auto" under the Trainer or Accelerate',
         )
 

@@ -181,7 +181,7 @@ def refused_values(document: Document, job: Job) -> Iterator[Hit]:
     """Values at which DeepSpeed stops, when it reads the file or when it first uses them."""
     for each, misfit in misfits(document):
         if misfit.outcome == "refused" or (misfit.outcome == "out of range" and (each.spec or {}).get("x-range") == "refused"):
-            value = each.member.node.data
+            value, edits = each.member.node.data, _number_from_text(each.member, misfit)
             yield Hit(
                 at=each.member.node,
                 path=each.path,
@@ -189,8 +189,8 @@ def refused_values(document: Document, job: Job) -> Iterator[Hit]:
                 effect="DeepSpeed refuses to start"
                 if each.section["x-unknown-keys"] == "refused"
                 else "DeepSpeed fails when it reads or first uses it",
-                fix=f"write {misfit.expected}",
-                edits=_number_from_text(each.member, misfit),
+                fix=f"write {value.strip() if edits else misfit.expected}",
+                edits=edits,
             )
 
 

@@ -171,7 +171,16 @@ def hpz_size(document: Document, job: Job) -> Iterator[Hit]:
     world = job.num_processes
     if member is None or size is None or size < 2 or zero_stage(document) != 3 or world is None:
         return
-    if world % size:
+    if size > world:
+        yield Hit(
+            at=member.node,
+            path="zero_optimization.zero_hpz_partition_size",
+            message=f"groups of {size} ranks in a world of {world}",
+            effect="the group is the whole world, so no second copy saves any traffic",
+            fix="use the number of devices of one machine, or 1",
+            severity="warning",
+        )
+    elif world % size:
         yield Hit(
             at=member.node,
             path="zero_optimization.zero_hpz_partition_size",
