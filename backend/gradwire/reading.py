@@ -34,4 +34,6 @@ def read_text(path: Path, *, max_bytes: int, what: str) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
-        raise UsageError(f"line {line}, byte {column}: 0x{content[error.start]:02x} is not UTF-8; save it as UTF-8") from None
+        raise UsageError(
+            f"line {line}, byte {column}: 0x{content[error.start]:02x} is not UTF-8; save it as UTF-8"
+        ) from None

@@ -80,7 +80,10 @@ def _models() -> tuple[dict[str, list[str]], dict[str, dict[str, str]], dict[str
     from deepspeed.runtime.zenflow.zenflow_config import ZenFlowConfig
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
     from deepspeed.runtime.zero.leaf_module_config import DeepSpeedZeroLeafModuleConfig
-    from deepspeed.runtime.zero.offload_config import DeepSpeedZeroOffloadOptimizerConfig, DeepSpeedZeroOffloadParamConfig
+    from deepspeed.runtime.zero.offload_config import (
+        DeepSpeedZeroOffloadOptimizerConfig,
+        DeepSpeedZeroOffloadParamConfig,
+    )
     from deepspeed.utils.config import DeepSpeedThroughputTimerConfig
 
     models = {
@@ -111,7 +114,9 @@ def _models() -> tuple[dict[str, list[str]], dict[str, dict[str, str]], dict[str
         defaults[section] = {
             field.alias or name: default
             for name, field in fields.items()
-            if isinstance(default := field.get_default(call_default_factory=True), bool | int | float | str | type(None))
+            if isinstance(
+                default := field.get_default(call_default_factory=True), bool | int | float | str | type(None)
+            )
         }
     return names, aliases, defaults
 
@@ -156,7 +161,9 @@ def _watched_sections() -> dict[str, list[str]]:
     AutoTPConfig.from_dict(partition)
     found["LayerSpec"], found["PartitionConfig"] = specification.asked, partition.asked
     found["top"] |= _names_in_initialize()
-    found["Pipeline"] = set(module.get_pipeline_config({})) | _keys_in_source("deepspeed.runtime.pipe.engine", "pipeline")
+    found["Pipeline"] = set(module.get_pipeline_config({})) | _keys_in_source(
+        "deepspeed.runtime.pipe.engine", "pipeline"
+    )
     return {section: sorted(keys) for section, keys in found.items()}
 
 
@@ -170,7 +177,12 @@ def _keys_in_source(module: str, attribute: str) -> set[str]:
         holder = key = None
         if isinstance(node, ast.Subscript):
             holder, key = node.value, node.slice
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "get"
+            and node.args
+        ):
             holder, key = node.func.value, node.args[0]
         if isinstance(holder, ast.Attribute) and holder.attr == attribute and isinstance(key, ast.Constant):
             keys.add(str(key.value))
@@ -208,7 +220,10 @@ def _data_pipeline() -> dict[str, str]:
 def _removed() -> dict[str, list[str]]:
     import deepspeed.runtime.config as module
 
-    return {"top": sorted(module._REMOVED_TOP_LEVEL_CONFIG_KEYS), "ZeroOptimization": sorted(module._REMOVED_ZERO_CONFIG_KEYS)}
+    return {
+        "top": sorted(module._REMOVED_TOP_LEVEL_CONFIG_KEYS),
+        "ZeroOptimization": sorted(module._REMOVED_ZERO_CONFIG_KEYS),
+    }
 
 
 def _parameters(function: Any) -> list[str]:
@@ -255,7 +270,9 @@ def _schedulers() -> dict[str, Any]:
         "torch": sorted(
             name
             for name in dir(module)
-            if inspect.isclass(getattr(module, name)) and issubclass(getattr(module, name), module.LRScheduler) and name[0] != "_"
+            if inspect.isclass(getattr(module, name))
+            and issubclass(getattr(module, name), module.LRScheduler)
+            and name[0] != "_"
         ),
         "parameters": {name: _parameters(each.__init__) for name, each in own.items()},
         "required": {
@@ -292,7 +309,8 @@ def _accelerate() -> dict[str, Any]:
         "mixed_precision": [each.value for each in PrecisionType],
         "constants": {
             name: list(getattr(constants, name))
-            for name in ("FSDP_SHARDING_STRATEGY", "FSDP_AUTO_WRAP_POLICY", "FSDP_BACKWARD_PREFETCH", "FSDP_STATE_DICT_TYPE",
+            for name in ("FSDP_SHARDING_STRATEGY", "FSDP_AUTO_WRAP_POLICY", "FSDP_BACKWARD_PREFETCH",
+                         "FSDP_STATE_DICT_TYPE",
                          "DEEPSPEED_MULTINODE_LAUNCHERS", "TORCH_DYNAMO_MODES")
         },
     }  # fmt: skip

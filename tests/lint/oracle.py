@@ -49,7 +49,13 @@ def deepspeed(request: dict[str, Any]) -> dict[str, Any]:
 def many(request: dict[str, Any]) -> dict[str, Any]:
     """Answers to many requests of one kind at once: whether each was taken, and the error where not."""
     function = REQUESTS[request["what"]]
-    return {"ok": True, "value": [{key: answer[key] for key in ("ok", "error", "message") if key in answer} for answer in map(function, request["requests"])]}
+    return {
+        "ok": True,
+        "value": [
+            {key: answer[key] for key in ("ok", "error", "message") if key in answer}
+            for answer in map(function, request["requests"])
+        ],
+    }
 
 
 def _effective(config: Any) -> dict[str, Any]:
@@ -74,7 +80,9 @@ def fill(request: dict[str, Any]) -> dict[str, Any]:
     from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig
 
     def filled() -> Any:
-        arguments = TrainingArguments(output_dir=str(FOLDER), use_cpu=True, report_to=[], **request.get("arguments", {}))
+        arguments = TrainingArguments(
+            output_dir=str(FOLDER), use_cpu=True, report_to=[], **request.get("arguments", {})
+        )
         config = HfTrainerDeepSpeedConfig(request["config"])
         config.trainer_config_process(arguments)
         config.trainer_config_finalize(arguments, SimpleNamespace(config=SimpleNamespace(hidden_size=64)), 100)
@@ -86,7 +94,11 @@ def fill(request: dict[str, Any]) -> dict[str, Any]:
 def accelerate(request: dict[str, Any]) -> dict[str, Any]:
     """Load an Accelerate file, settle the launch, and return what the worker processes get in their environment."""
     from accelerate.commands import launch
-    from accelerate.utils.launch import prepare_deepspeed_cmd_env, prepare_multi_gpu_env, prepare_simple_launcher_cmd_env
+    from accelerate.utils.launch import (
+        prepare_deepspeed_cmd_env,
+        prepare_multi_gpu_env,
+        prepare_simple_launcher_cmd_env,
+    )
 
     path = FOLDER / ("config" + request.get("suffix", ".yaml"))
     path.write_bytes(request["text"].encode())
@@ -207,7 +219,9 @@ def initialize(request: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     module.dist = library.comm
-    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(request["port"]))
+    os.environ.update(
+        RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(request["port"])
+    )
 
     def stepped() -> str:
         model = torch.nn.Linear(4, 4)
@@ -229,7 +243,10 @@ def facts(request: dict[str, Any]) -> dict[str, Any]:
     return outcome(library_names)
 
 
-REQUESTS = {function.__name__: function for function in (deepspeed, fill, accelerate, plugin, launch_and_plugin, construct, initialize, facts, many)}
+REQUESTS = {
+    function.__name__: function
+    for function in (deepspeed, fill, accelerate, plugin, launch_and_plugin, construct, initialize, facts, many)
+}
 
 
 def main() -> None:

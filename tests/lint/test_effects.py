@@ -6,8 +6,8 @@ import socket
 from typing import Any
 
 import pytest
-from conftest import Oracle
 from linting import lint
+from oracle_client import Oracle
 from pairs_accelerate import FILE_ONLY, ZERO2, ac, fsdp, plugin
 from pairs_accelerate import PAIRS as ACCELERATE_PAIRS
 from pairs_deepspeed import ABSENT, PAIRS, ds, warmup
@@ -43,18 +43,29 @@ def _effective(oracle: Oracle, job: dict[str, Any], **details: Any) -> dict[str,
 
 def test_hidden_values_of_deepspeed_are_as_said(oracle: Oracle) -> None:
     assert _effective(oracle, ds(gradient_clipping=ABSENT))["gradient_clipping"] == 1.0
-    assert [_effective(oracle, ds({"stage": stage}))["zero"]["overlap_comm"] for stage in (1, 2, 3)] == [False, False, True]
+    assert [_effective(oracle, ds({"stage": stage}))["zero"]["overlap_comm"] for stage in (1, 2, 3)] == [
+        False,
+        False,
+        True,
+    ]
     assert _effective(oracle, ds({"stage": "auto"}))["stage"] == 0
     assert _effective(oracle, ds({"stage": "2"}))["stage"] == 2
     assert _effective(oracle, ds(True))["stage"] == 1
-    assert _effective(oracle, ds({"stage": 3, "stage3_max_live_parameters": "auto"}))["zero"]["max_live_parameters"] == 1_000_000_000
+    assert (
+        _effective(oracle, ds({"stage": 3, "stage3_max_live_parameters": "auto"}))["zero"]["max_live_parameters"]
+        == 1_000_000_000
+    )
     assert not _effective(oracle, ds(bfloat16={"enabled": True}, bf16={"enabled": False}))["bf16"]["enabled"]
     assert _effective(oracle, ds(bfloat16={"enabled": True}))["bf16"]["enabled"]
 
 
 @pytest.mark.parametrize(
     ("world", "sizes"),
-    [(7, {"train_batch_size": 256, "train_micro_batch_size_per_gpu": 2}), (4, {"train_batch_size": 32}), (8, {"train_batch_size": 100})],
+    [
+        (7, {"train_batch_size": 256, "train_micro_batch_size_per_gpu": 2}),
+        (4, {"train_batch_size": 32}),
+        (8, {"train_batch_size": 100}),
+    ],
 )
 def test_the_sizes_that_a_batch_finding_offers_are_valid(oracle: Oracle, world: int, sizes: dict[str, int]) -> None:
     from gradwire.lint.job import LaunchFacts
@@ -112,10 +123,19 @@ LATER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         ds({"stage": 1}, optimizer={"type": "SGD", "params": {"lr": 0.1}}),
         ds({"stage": 1}, optimizer={"type": "SGD", "params": {"lr": 0.1}}, zero_allow_untested_optimizer=True),
     ),
-    "DS501": (ds(optimizer=TORCH_ADAM, scheduler={"type": "WarmupLr", "params": {}}), ds(optimizer=TORCH_ADAM, scheduler=warmup())),
+    "DS501": (
+        ds(optimizer=TORCH_ADAM, scheduler={"type": "WarmupLr", "params": {}}),
+        ds(optimizer=TORCH_ADAM, scheduler=warmup()),
+    ),
     "DS502": (ds(optimizer=TORCH_ADAM, scheduler={"type": "WarmupLR"}), ds(optimizer=TORCH_ADAM, scheduler=warmup())),
-    "DS503": (ds(optimizer=TORCH_ADAM, scheduler=warmup(warmup_num_steps=0)), ds(optimizer=TORCH_ADAM, scheduler=warmup(warmup_num_steps=1))),
-    "DS204": (ds({"stage": 3, "offload_param": {"device": "nvme"}}, optimizer=TORCH_ADAM), ds({"stage": 3}, optimizer=TORCH_ADAM)),
+    "DS503": (
+        ds(optimizer=TORCH_ADAM, scheduler=warmup(warmup_num_steps=0)),
+        ds(optimizer=TORCH_ADAM, scheduler=warmup(warmup_num_steps=1)),
+    ),
+    "DS204": (
+        ds({"stage": 3, "offload_param": {"device": "nvme"}}, optimizer=TORCH_ADAM),
+        ds({"stage": 3}, optimizer=TORCH_ADAM),
+    ),
     "DS211": (
         ds({"stage": 2}, optimizer=TORCH_ADAM, prescale_gradients=True),
         ds({"stage": 1}, optimizer=TORCH_ADAM, prescale_gradients=True),
@@ -125,7 +145,10 @@ LATER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         ds(optimizer=TORCH_ADAM, bf16={"enabled": True}),
     ),
     "DS302": (ds(optimizer=TORCH_ADAM, steps_per_print="auto"), ds(optimizer=TORCH_ADAM, steps_per_print=10)),
-    "DS105": (ds({"stage": 1}, optimizer=TORCH_ADAM, gradient_clipping="1.0"), ds({"stage": 1}, optimizer=TORCH_ADAM, gradient_clipping=1.0)),
+    "DS105": (
+        ds({"stage": 1}, optimizer=TORCH_ADAM, gradient_clipping="1.0"),
+        ds({"stage": 1}, optimizer=TORCH_ADAM, gradient_clipping=1.0),
+    ),
 }
 
 
@@ -176,7 +199,10 @@ def _plugin(oracle: Oracle, job: dict[str, Any], **details: Any) -> dict[str, An
 def test_settings_beside_a_deepspeed_file_stop_the_plugin(oracle: Oracle) -> None:
     config = ds(ZERO2)["deepspeed"]
     assert _plugin(oracle, FILE_ONLY, config=config)["ok"]
-    for job in (plugin("deepspeed_config_file: ds.json\nzero_stage: 2"), ac("DEEPSPEED", FILE_ONLY["accelerate"].split("'\n")[1], mixed_precision="bf16")):
+    for job in (
+        plugin("deepspeed_config_file: ds.json\nzero_stage: 2"),
+        ac("DEEPSPEED", FILE_ONLY["accelerate"].split("'\n")[1], mixed_precision="bf16"),
+    ):
         assert "will be ignored" in _plugin(oracle, job, config=config)["message"]
         assert "AC301" in [finding.code for finding in lint(**job)]
 
@@ -240,7 +266,11 @@ def test_precision_of_two_sources(oracle: Oracle, precision: str, sections: dict
     assert answer["ok"] == (outcome != "refused")
     if answer["ok"]:
         assert bool(answer["value"]["bf16"]["enabled"]) == (outcome == "bf16")
-    found = [finding for finding in lint(**job, **FILE_ONLY, facts=LaunchFacts(mixed_precision=precision)) if finding.code in ("PR102", "PR103")]
+    found = [
+        finding
+        for finding in lint(**job, **FILE_ONLY, facts=LaunchFacts(mixed_precision=precision))
+        if finding.code in ("PR102", "PR103")
+    ]
     assert bool(found) == (outcome != "bf16")
 
 
@@ -259,8 +289,17 @@ def test_an_argument_does_not_arrive_where_the_file_lacks_the_key(oracle: Oracle
 
 
 def test_the_trainer_leaves_autos_that_it_does_not_know(oracle: Oracle) -> None:
-    config = ds({"stage": 2, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto", "stage3_max_live_parameters": "auto"})["deepspeed"]
-    filled = oracle.ask("fill", config=config, arguments={"per_device_train_batch_size": 2})["value"]["zero_optimization"]
+    config = ds(
+        {
+            "stage": 2,
+            "reduce_bucket_size": "auto",
+            "stage3_prefetch_bucket_size": "auto",
+            "stage3_max_live_parameters": "auto",
+        }
+    )["deepspeed"]
+    filled = oracle.ask("fill", config=config, arguments={"per_device_train_batch_size": 2})["value"][
+        "zero_optimization"
+    ]
     assert filled["reduce_bucket_size"] == 64 * 64
     left = {key for key, value in filled.items() if value == "auto"}
     said = {finding.path.split(".")[1] for finding in lint(config) if finding.code == "DS301"}

@@ -97,9 +97,16 @@ def test_a_typo_at_the_top_level_is_an_error_with_a_suggestion() -> None:
 
 def test_autos_that_the_trainer_fills_at_stage_3_only() -> None:
     """huggingface/transformers#16495."""
-    keys = {"reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto", "stage3_param_persistence_threshold": "auto"}
+    keys = {
+        "reduce_bucket_size": "auto",
+        "stage3_prefetch_bucket_size": "auto",
+        "stage3_param_persistence_threshold": "auto",
+    }
     below = [each for each in lint(**ds({"stage": 2, **keys})) if each.code == "DS301"]
-    assert [each.path.split(".")[1] for each in below] == ["stage3_prefetch_bucket_size", "stage3_param_persistence_threshold"]
+    assert [each.path.split(".")[1] for each in below] == [
+        "stage3_prefetch_bucket_size",
+        "stage3_param_persistence_threshold",
+    ]
     assert {each.url for each in below} == {"https://github.com/huggingface/transformers/issues/16495"}
     assert "DS301" not in codes(lint(**ds({"stage": 3, **keys})))
 
@@ -133,7 +140,9 @@ def test_two_precisions_are_found_before_the_launch(other: str) -> None:
     wanted = "bf16" if other == "fp16" else "fp16"
     finding = _found(ds(ZERO2, **{other: {"enabled": True}}) | {"facts": LaunchFacts(mixed_precision=wanted)}, "PR102")
     assert "refuses to start" in finding.effect
-    mirrored = _found(ds(ZERO2, **{wanted: {"enabled": False}}) | {"facts": LaunchFacts(mixed_precision=wanted)}, "PR102")
+    mirrored = _found(
+        ds(ZERO2, **{wanted: {"enabled": False}}) | {"facts": LaunchFacts(mixed_precision=wanted)}, "PR102"
+    )
     assert "fp32" in mirrored.effect
 
 
@@ -179,7 +188,9 @@ def test_a_mesh_of_8_by_8_needs_64_processes() -> None:
 
 def test_the_old_prefetch_key_of_both_posted_files_is_found() -> None:
     """huggingface/accelerate#1943, netease-youdao/BCEmbedding#66."""
-    finding = _found(fsdp("fsdp_backward_prefetch_policy: BACKWARD_PRE\nfsdp_transformer_layer_cls_to_wrap: GPT2Block"), "AC102")
+    finding = _found(
+        fsdp("fsdp_backward_prefetch_policy: BACKWARD_PRE\nfsdp_transformer_layer_cls_to_wrap: GPT2Block"), "AC102"
+    )
     assert "nothing is prefetched" in finding.effect
     assert finding.edits and finding.url == "https://github.com/huggingface/accelerate/issues/1943"
 

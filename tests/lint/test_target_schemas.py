@@ -16,11 +16,24 @@ KINDS = ("deepspeed", "accelerate")
 
 # Set by the library while it runs, never written by a person.
 _DATA_PIPELINE_STATE = {
-    "batch", "cluster", "consumed_samples", "curriculum_step", "current_difficulties", "current_difficulty", "data_cluster_paths",
-    "data_cluster_current_position", "np_rng_state", "sample_idx", "attention_mask", "consumed_layer_tokens", "current_value", "current_steps",
+    "batch", "cluster", "consumed_samples", "curriculum_step", "current_difficulties", "current_difficulty",
+        "data_cluster_paths",
+    "data_cluster_current_position", "np_rng_state", "sample_idx", "attention_mask",
+        "consumed_layer_tokens",
+    "current_value", "current_steps",
 }  # fmt: skip
 # Values of other keys, not keys.
-_DATA_PIPELINE_VALUES = {"value", "percentile", "single_cluster", "fixed_discrete", "fixed_root", "fixed_linear", "custom", "linear", "dataloader"}
+_DATA_PIPELINE_VALUES = {
+    "value",
+    "percentile",
+    "single_cluster",
+    "fixed_discrete",
+    "fixed_root",
+    "fixed_linear",
+    "custom",
+    "linear",
+    "dataloader",
+}
 _DATA_PIPELINE_SECTIONS = (
     "DataEfficiency", "DataSampling", "CurriculumLearning", "CurriculumMetric", "CurriculumSchedule", "DynamicBatching",
     "DataRouting", "RandomLtd", "RandomLtdSchedule", "RandomLtdScheduleConfig", "LayerTokenLr",
@@ -97,7 +110,7 @@ def test_deepspeed_defaults_are_those_of_the_models(names: dict[str, Any]) -> No
     for name, defaults in names["defaults"].items():
         properties = _section("deepspeed", name)["properties"]
         for key, default in defaults.items():
-            if key in ("mpu", "tp_group") or isinstance(default, str) and default.startswith("torch."):
+            if key in ("mpu", "tp_group") or (isinstance(default, str) and default.startswith("torch.")):
                 continue
             assert properties[key].get("default", default) == default, f"{name}.{key}"
 
@@ -127,7 +140,11 @@ def _optimizer_source(name: str, variant: str) -> tuple[set[str], str]:
     """What the engine takes out of the parameters itself, and the constructor that gets the rest."""
     if name in ("adam", "adamw"):
         torch_name = "Adam" if name == "adam" else "AdamW"
-        return {"torch_adam", "adam_w_mode", "fp32_optimizer_states"}, {"fused": "FusedAdam", "cpu": "CPUAdam", "torch": torch_name}[variant]
+        return {"torch_adam", "adam_w_mode", "fp32_optimizer_states"}, {
+            "fused": "FusedAdam",
+            "cpu": "CPUAdam",
+            "torch": torch_name,
+        }[variant]
     own = {
         ("adagrad", "fused"): "Adagrad", ("adagrad", "cpu"): "CPUAdagrad", ("lamb", "fused"): "FusedLamb",
         ("lion", "fused"): "FusedLion", ("lion", "cpu"): "CPULion",
@@ -174,7 +191,9 @@ def test_accelerate_choices_are_those_of_the_library(names: dict[str, Any]) -> N
     fsdp = _section("accelerate", "Fsdp")["properties"]
     constants = known["constants"]
     assert sorted(local["distributed_type"]["enum"]) == sorted(known["distributed_type"])
-    assert sorted(_section("accelerate", "SageMaker")["properties"]["distributed_type"]["enum"]) == sorted(known["sagemaker_type"])
+    assert sorted(_section("accelerate", "SageMaker")["properties"]["distributed_type"]["enum"]) == sorted(
+        known["sagemaker_type"]
+    )
     assert sorted(local["dynamo_backend"]["enum"]) == sorted(known["dynamo_backend"])
     assert sorted(filter(None, local["mixed_precision"]["enum"])) == sorted(known["mixed_precision"])
     for key, name in (
@@ -185,7 +204,10 @@ def test_accelerate_choices_are_those_of_the_library(names: dict[str, Any]) -> N
     ):
         words = [value for value in fsdp[key]["enum"] if isinstance(value, str) and not value.isdigit()]
         assert words == constants[name], key
-    assert _section("accelerate", "DeepSpeedPlugin")["properties"]["deepspeed_multinode_launcher"]["enum"] == constants["DEEPSPEED_MULTINODE_LAUNCHERS"]
+    assert (
+        _section("accelerate", "DeepSpeedPlugin")["properties"]["deepspeed_multinode_launcher"]["enum"]
+        == constants["DEEPSPEED_MULTINODE_LAUNCHERS"]
+    )
     assert _section("accelerate", "Dynamo")["properties"]["dynamo_mode"]["enum"] == constants["TORCH_DYNAMO_MODES"]
 
 
@@ -194,7 +216,11 @@ def test_works_in_an_editor_that_knows_json_schema_alone(kind: str) -> None:
     """Completion and hover text need closed sections and descriptions; an unknown key must show at every level."""
     validator = jsonschema.Draft202012Validator(load_schema(kind))
     good: dict[str, Any] = {
-        "deepspeed": {"train_batch_size": "auto", "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}, "bf16": {"enabled": True}},
+        "deepspeed": {
+            "train_batch_size": "auto",
+            "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}},
+            "bf16": {"enabled": True},
+        },
         "accelerate": {"distributed_type": "FSDP", "num_processes": 8, "fsdp_config": {"fsdp_version": 2}},
     }[kind]
     assert list(validator.iter_errors(good)) == []

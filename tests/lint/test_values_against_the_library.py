@@ -6,13 +6,31 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import Oracle
 from linting import lint
+from oracle_client import Oracle
 
 from gradwire.lint.finding import Finding
 from gradwire.lint.schema import load_schema, section_of
 
-VALUES: tuple[Any, ...] = (None, True, False, 0, 2, -1, 0.5, 3.0, "auto", "true", "no", "5", "5.0", "5e8", "cpu", [], {"bogus": 1})
+VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    False,
+    0,
+    2,
+    -1,
+    0.5,
+    3.0,
+    "auto",
+    "true",
+    "no",
+    "5",
+    "5.0",
+    "5e8",
+    "cpu",
+    [],
+    {"bogus": 1},
+)
 
 # The library reads these on a machine with CUDA alone, or the batch rules speak about another key.
 _ELSEWHERE = ("aio.use_gds", "train_", "gradient_accumulation_steps", "sequence_parallel_size")
@@ -40,7 +58,9 @@ def _about(findings: tuple[Finding, ...], path: str) -> list[Finding]:
     return [
         finding
         for finding in findings
-        if finding.severity == "error" and finding.path and (finding.path.startswith(path) or path.startswith(finding.path))
+        if finding.severity == "error"
+        and finding.path
+        and (finding.path.startswith(path) or path.startswith(finding.path))
     ]
 
 
@@ -67,7 +87,8 @@ def test_every_refusal_of_a_deepspeed_value_is_foreseen(oracle: Oracle, stage: i
 
 
 RAW = (
-    "null", "true", "no", "NO", "0", "2", "-1", "2.5", "2.0", "'2'", "x", "bf16", "'no'", "INDUCTOR", "MULTI_GPU", "[a]", "1e-4",
+    "null", "true", "no", "NO", "0", "2", "-1", "2.5", "2.0", "'2'", "x", "bf16", "'no'", "INDUCTOR",
+        "MULTI_GPU", "[a]", "1e-4",
     "'true'", "FULL_SHARD", "'0,1'", "all",
 )  # fmt: skip
 
@@ -76,7 +97,11 @@ _EXPECTED_MISSES = {("mpirun_config.mpirun_hostfile", None), ("num_processes", "
 
 
 def _yaml(kind: str, path: str, raw: str) -> str:
-    lines = {"compute_environment": "LOCAL_MACHINE", "distributed_type": f"'{kind}'", "num_processes": "1" if kind == "NO" else "2"}
+    lines = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": f"'{kind}'",
+        "num_processes": "1" if kind == "NO" else "2",
+    }
     lines |= {"machine_rank": "0", "num_machines": "1"}
     if "." not in path:
         lines[path] = raw
@@ -85,12 +110,17 @@ def _yaml(kind: str, path: str, raw: str) -> str:
 
 
 def _accelerate_cases() -> Iterator[tuple[str, str, str, str]]:
-    kinds = {"deepspeed_config": ["DEEPSPEED"], "fsdp_config": ["FSDP"], "parallelism_config": ["FSDP"], "dynamo_config": ["MULTI_GPU"]}
+    kinds = {
+        "deepspeed_config": ["DEEPSPEED"],
+        "fsdp_config": ["FSDP"],
+        "parallelism_config": ["FSDP"],
+        "dynamo_config": ["MULTI_GPU"],
+    }
     for name, spec in load_schema("accelerate")["$defs"]["LocalMachine"]["properties"].items():
         below = section_of("accelerate", spec)
         paths = [name, *(f"{name}.{key}" for key in (below or {"properties": {}})["properties"])]
         for path in paths:
-            if name == "megatron_lm_config" and "." in path or path == "deepspeed_config.deepspeed_config_file":
+            if (name == "megatron_lm_config" and "." in path) or path == "deepspeed_config.deepspeed_config_file":
                 continue
             for kind in kinds.get(name, ["MULTI_GPU", "NO"]):
                 for raw in RAW:

@@ -28,20 +28,28 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """FILE..., the facts of the launch, and the form of the answer."""
-    parser.add_argument("files", metavar="FILE", nargs="+", help="configuration files; a folder's files are not searched")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", help="configuration files; a folder's files are not searched"
+    )
     facts = parser.add_argument_group("what is known about the launch")
     facts.add_argument("--num-processes", metavar="N", type=_count, help="processes over all machines")
     facts.add_argument("--num-machines", metavar="N", type=_count, help="machines")
     facts.add_argument("--mixed-precision", choices=("no", "fp16", "bf16", "fp8"), help="as given to accelerate launch")
     facts.add_argument("--trainer-arguments", metavar="FILE", help="the Trainer's arguments as JSON")
-    parser.add_argument("--kind", choices=("deepspeed", "accelerate", "trainer"), help="what every FILE is; absent: look")
-    parser.add_argument("--separately", action="store_true", help="take no two files for one job unless one names the other")
+    parser.add_argument(
+        "--kind", choices=("deepspeed", "accelerate", "trainer"), help="what every FILE is; absent: look"
+    )
+    parser.add_argument(
+        "--separately", action="store_true", help="take no two files for one job unless one names the other"
+    )
     parser.add_argument("--deepspeed-version", metavar="V", type=_version, help="the DeepSpeed that will read them")
     parser.add_argument("--accelerate-version", metavar="V", type=_version, help="the Accelerate that will read them")
     parser.add_argument("--fix", action="store_true", help="apply the safe fixes and show them; comments stay")
     parser.add_argument("--diff", action="store_true", help="show the safe fixes and write nothing")
     parser.add_argument("--strict", action="store_true", help="end with 2 at warnings too")
-    parser.add_argument("--format", choices=("text", "json", "sarif", "github"), default="text", help="form of the answer")
+    parser.add_argument(
+        "--format", choices=("text", "json", "sarif", "github"), default="text", help="form of the answer"
+    )
     add_json(parser)
 
 

@@ -26,8 +26,9 @@ NOT_A_CONFIGURATION = "RD102"
 _TRAINER_ARGUMENTS = frozenset(
     {
         "per_device_train_batch_size", "per_device_eval_batch_size", "output_dir", "num_train_epochs", "learning_rate",
-        "lr_scheduler_type", "max_grad_norm", "warmup_ratio", "warmup_steps", "max_steps", "save_strategy", "logging_steps",
-        "eval_strategy", "evaluation_strategy", "gradient_checkpointing", "adam_beta1", "accelerator_config", "optim", "deepspeed",
+        "lr_scheduler_type", "max_grad_norm", "warmup_ratio", "warmup_steps", "max_steps", "save_strategy",
+        "logging_steps", "eval_strategy", "evaluation_strategy", "gradient_checkpointing", "adam_beta1",
+        "accelerator_config", "optim", "deepspeed",
     }
 )  # fmt: skip
 
@@ -136,9 +137,16 @@ def parse_document(text: str, *, source: str, kind: Kind | None = None) -> Docum
 
 def _unreadable(source: str, line: int, column: int, message: str, *, code: str = UNREADABLE) -> Finding:
     return Finding(
-        code=code, severity="error", file=source, line=line, column=column, path="", message=message,
-        effect="nothing in it was checked, and no library can read it", fix="give a DeepSpeed JSON, an Accelerate YAML or JSON, or the Trainer's arguments",
-    )  # fmt: skip
+        code=code,
+        severity="error",
+        file=source,
+        line=line,
+        column=column,
+        path="",
+        message=message,
+        effect="nothing in it was checked",
+        fix="give a DeepSpeed JSON, an Accelerate YAML or JSON, or the Trainer's arguments",
+    )
 
 
 def kind_of(names: Iterable[str], syntax: Syntax) -> Kind:
@@ -187,7 +195,7 @@ def _named_file(document: Document) -> str | None:
 
 
 def _named_files(documents: list[Document]) -> list[Path]:
-    """DeepSpeed JSONs that the files name by a relative path and that are there, beside them or in the working folder."""
+    """DeepSpeed JSONs that the files name by a relative path and that are beside them or in the working folder."""
     known = {Path(document.source).resolve() for document in documents}
     found: dict[Path, Path] = {}
     for document in documents:

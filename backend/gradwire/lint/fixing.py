@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,7 +24,10 @@ class Fixed:
     def diff(self) -> str:
         """What changes, as a unified diff."""
         lines = difflib.unified_diff(
-            self.before.splitlines(keepends=True), self.after.splitlines(keepends=True), f"a/{self.source}", f"b/{self.source}"
+            self.before.splitlines(keepends=True),
+            self.after.splitlines(keepends=True),
+            f"a/{self.source}",
+            f"b/{self.source}",
         )
         return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
@@ -65,9 +67,11 @@ def write_fixed(fixed: Fixed) -> None:
         if path.read_bytes() != fixed.before.encode():
             raise UsageError(f"{fixed.source}: changed while it was being checked; nothing was written")
         mode = path.stat().st_mode
-        with tempfile.NamedTemporaryFile("wb", dir=path.resolve().parent, prefix=f".{path.name}.", delete=False) as file:
+        with tempfile.NamedTemporaryFile(
+            "wb", dir=path.resolve().parent, prefix=f".{path.name}.", delete=False
+        ) as file:
             file.write(fixed.after.encode())
         Path(file.name).chmod(mode)
-        os.replace(file.name, path.resolve())
+        Path(file.name).replace(path.resolve())
     except OSError as error:
         raise UsageError(f"{fixed.source}: cannot be written: {error.strerror}; it is unchanged") from None

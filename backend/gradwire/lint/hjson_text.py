@@ -43,6 +43,8 @@ def parse_hjson(text: str) -> tuple[Node, list[Repeat], Literal["json", "hjson"]
         strict_error = None
     except json.JSONDecodeError as error:
         strict_error = f"{error.msg} at line {error.lineno} column {error.colno}"
+    except ValueError:
+        raise TextError("a number has more digits than any library reads", 0) from None
     except RecursionError:
         raise TextError(f"nested deeper than {MAX_DEPTH} levels", 0) from None
     parser = _Parser(text)

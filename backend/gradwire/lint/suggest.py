@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 from gradwire.lint.schema import Spec, known_paths
@@ -44,10 +45,9 @@ def suggestion(kind: str, section: Spec, section_path: str, name: str) -> tuple[
     return None, "remove it, or put the setting where the program that reads it looks"
 
 
-def near_miss(name: str, known: object) -> str | None:
+def near_miss(name: str, known: Iterable[str]) -> str | None:
     """The known name that a misspelt one is closest to, or None."""
-    names = list(known) if isinstance(known, dict | list | tuple | set | frozenset) else []
-    folded = {each.lower().replace("-", "_"): each for each in reversed(names)}
+    folded = {each.lower().replace("-", "_"): each for each in reversed(list(known))}
     wanted = name.lower().replace("-", "_").strip()
     if wanted in folded:
         return folded[wanted]

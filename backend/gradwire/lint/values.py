@@ -56,17 +56,19 @@ def describe(spec: Spec) -> str:
     return " or ".join(dict.fromkeys(words)) + (f", {' and '.join(limits)}" if limits else "")
 
 
-_LIMITS = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most", "exclusiveMaximum": "less than"}
+_LIMITS = {
+    "minimum": "at least",
+    "exclusiveMinimum": "more than",
+    "maximum": "at most",
+    "exclusiveMaximum": "less than",
+}
 
 
 def in_range(spec: Spec, value: float) -> bool:
     """Whether a number is within the limits of its key."""
-    return (
-        value >= spec.get("minimum", -math.inf)
-        and value <= spec.get("maximum", math.inf)
-        and value > spec.get("exclusiveMinimum", -math.inf)
-        and value < spec.get("exclusiveMaximum", math.inf)
-    )
+    low, above = spec.get("minimum", -math.inf), spec.get("exclusiveMinimum", -math.inf)
+    high, below = spec.get("maximum", math.inf), spec.get("exclusiveMaximum", math.inf)
+    return bool(low <= value <= high and above < value < below)
 
 
 def pydantic_misfit(spec: Spec, value: Any) -> Misfit | None:
@@ -114,10 +116,16 @@ def _pydantic_kind(kind: str, spec: Spec, value: Any, expected: str) -> Misfit |
                 return refused
             if isinstance(value, str) and kind == "integer" and not _is_whole_text(value):
                 return refused
+            if spec.get("x-strict") and (
+                isinstance(value, bool) or (kind == "integer" and "." in str(value) and isinstance(value, str))
+            ):
+                return refused
             if not in_range(spec, number):
                 return refused
             if isinstance(value, str | bool):
-                return Misfit(outcome="replaced", expected=expected, becomes=int(number) if kind == "integer" else number)
+                return Misfit(
+                    outcome="replaced", expected=expected, becomes=int(number) if kind == "integer" else number
+                )
             return None
         case "string":
             return None if isinstance(value, str) and not spec.get("pattern") else refused
@@ -157,7 +165,7 @@ def _as_boolean(value: Any, expected: str) -> Misfit | None:
 
 
 def plain_misfit(spec: Spec, value: Any) -> Misfit | None:
-    """What DeepSpeed's hand-read sections do with a value: nothing is checked, so text is true and breaks arithmetic."""
+    """What DeepSpeed's hand-read sections do with a value: none is checked, so text is true and breaks arithmetic."""
     expected = describe(spec)
     kinds = types_of(spec)
     if value is None:
@@ -173,7 +181,11 @@ def plain_misfit(spec: Spec, value: Any) -> Misfit | None:
             return Misfit(outcome=outcome, expected=expected, becomes=bool(value))
         return None if "const" in kinds and value == "auto" else Misfit(outcome="refused", expected=expected)
     if isinstance(value, dict | list):
-        return None if ("object" if isinstance(value, dict) else "array") in kinds else Misfit(outcome="refused", expected=expected)
+        return (
+            None
+            if ("object" if isinstance(value, dict) else "array") in kinds
+            else Misfit(outcome="refused", expected=expected)
+        )
     if "boolean" in kinds:
         if isinstance(value, bool) or (value in (0, 1) and isinstance(value, int)):
             return None

@@ -15,6 +15,7 @@ from gradwire.lint.tree import MappingBuilder, Member, Node, Repeat, joined
 MAX_NODES = 20_000
 """Most values, an alias counted with all that it stands for: what a billion-laughs file runs into."""
 
+_PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -44,22 +45,24 @@ def _check_depth(text: str) -> None:
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
-            if depth > MAX_DEPTH:
+            if depth > MAX_DEPTH and event.start_mark is not None:
                 raise TextError(f"nested deeper than {MAX_DEPTH} levels", _offset(text, event.start_mark))
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
 
-def _offset(text: str, mark: yaml.Mark) -> int:
+def _offset(text: str, mark: Any) -> int:
     start = 0
     for _ in range(mark.line):
         start = text.find("\n", start) + 1
-    return min(start + mark.column, len(text))
+    return min(start + int(mark.column), len(text))
 
 
 def _described(error: yaml.MarkedYAMLError, text: str, offset: int) -> str:
     if text[offset : offset + 1] == "\t" or "'\\t'" in str(error.problem):
         return "a tab stands where YAML wants spaces"
+    if "nesting depth" in str(error.problem):
+        return f"nested deeper than {MAX_DEPTH} levels"
     parts = [error.context, error.problem]
     return "not valid YAML: " + ", ".join(part for part in parts if part)
 
@@ -82,6 +85,8 @@ class _Builder:
             raise TextError("an alias stands inside what it stands for", start)
         if isinstance(composed, yaml.ScalarNode):
             return Node(data=self._scalar(composed, start), start=start, end=end, quoted=composed.style in ("'", '"'))
+        if composed.tag not in _PLAIN_TAGS:
+            raise TextError(f"not valid YAML: no plain data ({composed.tag})", start)
         self.open.add(id(composed))
         if isinstance(composed, yaml.MappingNode):
             built = self._mapping(composed, path, depth)

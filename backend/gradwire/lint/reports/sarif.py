@@ -39,11 +39,12 @@ def as_sarif(findings: Sequence[Finding], *, version: str) -> dict[str, Any]:
 
 
 def _result(finding: Finding, index: int) -> dict[str, Any]:
+    subject = f"{finding.path}: " if finding.path else ""
     return {
         "ruleId": finding.code,
         "ruleIndex": index,
         "level": finding.severity,
-        "message": {"text": f"{finding.path + ': ' if finding.path else ''}{finding.message}. {finding.effect}. Fix: {finding.fix}"},
+        "message": {"text": f"{subject}{finding.message}. {finding.effect}. Fix: {finding.fix}"},
         "locations": [
             {
                 "physicalLocation": {

@@ -9,7 +9,7 @@ from gradwire.lint.finding import Finding
 
 
 def as_text(findings: Sequence[Finding]) -> str:
-    """Every finding as FILE:LINE:COLUMN SEVERITY CODE PATH: message, with what happens, the fix and the link below it."""
+    """Every finding as FILE:LINE:COLUMN SEVERITY CODE PATH: message; what happens, the fix and the link below it."""
     return "\n".join(_lines(finding) for finding in findings)
 
 
@@ -28,7 +28,11 @@ def _lines(finding: Finding) -> str:
 def summary(findings: Sequence[Finding], files: int) -> str:
     """How many findings of each severity in how many files, in one line."""
     counts = Counter(finding.severity for finding in findings)
-    parts = [f"{counts[name]} {name}{'' if counts[name] == 1 else 's'}" for name in ("error", "warning", "note") if counts[name]]
+    parts = [
+        f"{counts[name]} {name}{'' if counts[name] == 1 else 's'}"
+        for name in ("error", "warning", "note")
+        if counts[name]
+    ]
     safe = sum(bool(finding.edits) for finding in findings)
     fixable = f"; --fix can mend {safe}" if safe else ""
     return f"{files} file{'' if files == 1 else 's'}: {', '.join(parts) or 'nothing found'}{fixable}"

@@ -15,7 +15,8 @@ PREFETCH_URL = "https://github.com/huggingface/accelerate/issues/1943"
 
 # Settings that people look for in this file and that live elsewhere.
 _ELSEWHERE = {
-    "gradient_accumulation_steps": "under DEEPSPEED it belongs into deepspeed_config; else it is an argument of Accelerator()",
+    "gradient_accumulation_steps": "under DEEPSPEED it belongs into deepspeed_config; else it is an argument "
+    "of Accelerator()",
     "gradient_clipping": "under DEEPSPEED it belongs into deepspeed_config; else call accelerator.clip_grad_norm_()",
     "max_grad_norm": "call accelerator.clip_grad_norm_(), or give it to the Trainer",
     "learning_rate": "it belongs into the training script",
@@ -110,19 +111,35 @@ def old_keys(document: Document, job: Job) -> Iterator[Hit]:
 
 RULES = (
     Rule(
-        code="AC101", name="refused-key", severity="error", reads="accelerate", check=unknown_top_level,
+        code="AC101",
+        name="refused-key",
+        severity="error",
+        reads="accelerate",
+        check=unknown_top_level,
         summary="A key at the top level that Accelerate refuses.",
     ),
     Rule(
-        code="AC102", name="ignored-key", severity="error", reads="accelerate", check=unknown_nested,
+        code="AC102",
+        name="ignored-key",
+        severity="error",
+        reads="accelerate",
+        check=unknown_nested,
         summary="A key in a section that Accelerate ignores without a word.",
     ),
     Rule(
-        code="AC106", name="no-distributed-type", severity="error", reads="accelerate", check=missing_type,
+        code="AC106",
+        name="no-distributed-type",
+        severity="error",
+        reads="accelerate",
+        check=missing_type,
         summary="A file without distributed_type.",
     ),
     Rule(
-        code="AC107", name="old-key", severity="note", reads="accelerate", check=old_keys,
+        code="AC107",
+        name="old-key",
+        severity="note",
+        reads="accelerate",
+        check=old_keys,
         summary="An old spelling that still works.",
     ),
 )

@@ -6,14 +6,23 @@ from collections.abc import Iterator
 from math import prod
 
 from gradwire.lint.job import Job
-from gradwire.lint.rule import Hit, Rule, shown
+from gradwire.lint.rule import Hit, Rule
 from gradwire.lint.rules.common import whole
-from gradwire.lint.schema import section_of, root_section
+from gradwire.lint.schema import root_section, section_of
 from gradwire.lint.tree import Document
 
 TOTAL_URL = "https://github.com/huggingface/accelerate/issues/2521"
 MESH_URL = "https://github.com/pytorch/torchtitan/issues/1184"
-SEVERAL_GPUS = ("MULTI_GPU", "MULTI_NPU", "MULTI_MLU", "MULTI_SDAA", "MULTI_MUSA", "MULTI_XPU", "MULTI_HPU", "MULTI_NEURON")
+SEVERAL_GPUS = (
+    "MULTI_GPU",
+    "MULTI_NPU",
+    "MULTI_MLU",
+    "MULTI_SDAA",
+    "MULTI_MUSA",
+    "MULTI_XPU",
+    "MULTI_HPU",
+    "MULTI_NEURON",
+)
 
 
 def distributed_type(document: Document) -> str:
@@ -24,7 +33,7 @@ def distributed_type(document: Document) -> str:
 
 def is_local(document: Document) -> bool:
     """Whether the file is for this machine and not for SageMaker."""
-    return document.value("compute_environment") != "AMAZON_SAGEMAKER"
+    return bool(document.value("compute_environment") != "AMAZON_SAGEMAKER")
 
 
 def _number_of(job: Job, document: Document, name: str) -> int | None:
@@ -45,7 +54,9 @@ def one_process_only(document: Document, job: Job) -> Iterator[Hit]:
             message=f"distributed_type {kind} starts one process, not {processes}"
             + (" (without mpirun)" if kind == "MULTI_CPU" else ""),
             effect=f"one process trains alone and exits 0; the job has a world size of 1 instead of {processes}",
-            fix="name an mpirun_config.mpirun_hostfile" if kind == "MULTI_CPU" else "use MULTI_GPU, FSDP or DEEPSPEED, or set num_processes to 1",
+            fix="name an mpirun_config.mpirun_hostfile"
+            if kind == "MULTI_CPU"
+            else "use MULTI_GPU, FSDP or DEEPSPEED, or set num_processes to 1",
         )
 
 
@@ -69,7 +80,14 @@ def uneven_machines(document: Document, job: Job) -> Iterator[Hit]:
     """Processes that cannot be split evenly over the machines."""
     processes, machines = _number_of(job, document, "num_processes"), _number_of(job, document, "num_machines")
     member = document.member("num_processes") or document.member("num_machines")
-    if member is None or not is_local(document) or processes is None or machines is None or machines < 2 or processes < 1:
+    if (
+        member is None
+        or not is_local(document)
+        or processes is None
+        or machines is None
+        or machines < 2
+        or processes < 1
+    ):
         return
     if processes % machines:
         yield Hit(
@@ -106,7 +124,10 @@ def no_address(document: Document, job: Job) -> Iterator[Hit]:
     member = document.member("num_machines")
     if member is None or machines is None or machines < 2 or not is_local(document):
         return
-    by_hosts = distributed_type(document) == "DEEPSPEED" and document.value("deepspeed_config.deepspeed_multinode_launcher", "pdsh") != "standard"
+    by_hosts = (
+        distributed_type(document) == "DEEPSPEED"
+        and document.value("deepspeed_config.deepspeed_multinode_launcher", "pdsh") != "standard"
+    )
     if document.value("main_process_ip") is None and not by_hosts:
         yield Hit(
             at=member,
@@ -162,18 +183,31 @@ def idle_sections(document: Document, job: Job) -> Iterator[Hit]:
         spec = root_section(document)["properties"].get(name)
         section = section_of("accelerate", spec) if spec else None
         value = member.node.data
-        if section is None or not value or kind in section.get("x-distributed-type", [kind]) or kind not in _all_types(document):
+        if (
+            section is None
+            or not value
+            or kind in section.get("x-distributed-type", [kind])
+            or kind not in _all_types(document)
+        ):
             continue
-        if name == "dynamo_config" and str(document.value("dynamo_config.dynamo_backend", document.value("dynamo_config.backend", "NO"))).upper() in ("NO", "FALSE"):
+        if name == "dynamo_config" and str(
+            document.value("dynamo_config.dynamo_backend", document.value("dynamo_config.backend", "NO"))
+        ).upper() in ("NO", "FALSE"):
             continue
         if name == "mpirun_config" and not document.value("mpirun_config.mpirun_hostfile"):
             continue
-        runs = {"deepspeed_config": "plain DDP, without ZeRO", "fsdp_config": "plain DDP, without sharding", "dynamo_config": "without torch.compile"}
+        runs = {
+            "deepspeed_config": "plain DDP, without ZeRO",
+            "fsdp_config": "plain DDP, without sharding",
+            "dynamo_config": "without torch.compile",
+        }
         yield Hit(
             at=member,
             path=name,
             message=f"{name} is not read under distributed_type {kind}",
-            effect=f"the job runs {runs[name]}" if name in runs and kind != "NO" or name == "dynamo_config" else "it does nothing",
+            effect=f"the job runs {runs[name]}"
+            if (name in runs and kind != "NO") or name == "dynamo_config"
+            else "it does nothing",
             fix=_section_fix(name, section["x-distributed-type"]),
             severity="warning" if kind == "NO" and name != "dynamo_config" else None,
         )
@@ -218,11 +252,23 @@ def mesh_sizes(document: Document, job: Job) -> Iterator[Hit]:
     message: str | None = None
     if counts["cp_size"] > 1 and counts["sp_size"] > 1:
         message, fix = "context and sequence parallelism exclude each other", "set cp_size or sp_size to 1"
-    elif (counts["tp_size"] > 1 or counts["cp_size"] > 1) and counts["dp_replicate_size"] > 1 and counts["dp_shard_size"] == 1:
-        message, fix = "tensor or context parallelism with copies needs dp_shard_size above 1", "set dp_shard_size above 1, or dp_replicate_size to 1"
+    elif (
+        (counts["tp_size"] > 1 or counts["cp_size"] > 1)
+        and counts["dp_replicate_size"] > 1
+        and counts["dp_shard_size"] == 1
+    ):
+        message, fix = (
+            "tensor or context parallelism with copies needs dp_shard_size above 1",
+            "set dp_shard_size above 1, or dp_replicate_size to 1",
+        )
     elif processes is not None and counts["sp_size"] == 1 and total > 1 and total != processes:
-        message, fix = f"{written} needs {total} processes, and num_processes is {processes}", f"change the sizes, or start {total} processes"
-    elif distributed_type(document) == "FSDP" and str(document.value("fsdp_config.fsdp_version", 1)) == "1" and total > 1:
+        message, fix = (
+            f"{written} needs {total} processes, and num_processes is {processes}",
+            f"change the sizes, or start {total} processes",
+        )
+    elif (
+        distributed_type(document) == "FSDP" and str(document.value("fsdp_config.fsdp_version", 1)) == "1" and total > 1
+    ):
         message, fix = "parallelism_config needs FSDP version 2", "set fsdp_version to 2"
     elif distributed_type(document) == "FSDP" and counts["dp_shard_size"] == counts["cp_size"] == 1 and total > 1:
         message, fix = "the mesh has no dimension that FSDP shards over", "set dp_shard_size above 1"
@@ -232,39 +278,77 @@ def mesh_sizes(document: Document, job: Job) -> Iterator[Hit]:
 
 RULES = (
     Rule(
-        code="AC201", name="one-process", severity="error", reads="accelerate", check=one_process_only,
+        code="AC201",
+        name="one-process",
+        severity="error",
+        reads="accelerate",
+        check=one_process_only,
         summary="A type that starts one process whatever num_processes says.",
     ),
     Rule(
-        code="AC202", name="no-process-count", severity="warning", reads="accelerate", check=no_process_count,
+        code="AC202",
+        name="no-process-count",
+        severity="warning",
+        reads="accelerate",
+        check=no_process_count,
         summary="A file that leaves the number of processes open.",
     ),
     Rule(
-        code="AC203", name="uneven-machines", severity="error", reads="accelerate", check=uneven_machines, url=TOTAL_URL,
+        code="AC203",
+        name="uneven-machines",
+        severity="error",
+        reads="accelerate",
+        check=uneven_machines,
+        url=TOTAL_URL,
         summary="Processes that do not split evenly over the machines.",
     ),
     Rule(
-        code="AC204", name="machine-rank", severity="error", reads="accelerate", check=machine_rank,
+        code="AC204",
+        name="machine-rank",
+        severity="error",
+        reads="accelerate",
+        check=machine_rank,
         summary="A machine_rank that is not below num_machines.",
     ),
     Rule(
-        code="AC205", name="no-address", severity="warning", reads="accelerate", check=no_address,
+        code="AC205",
+        name="no-address",
+        severity="warning",
+        reads="accelerate",
+        check=no_address,
         summary="Several machines without main_process_ip.",
     ),
     Rule(
-        code="AC206", name="devices-and-processes", severity="error", reads="accelerate", check=device_count,
+        code="AC206",
+        name="devices-and-processes",
+        severity="error",
+        reads="accelerate",
+        check=device_count,
         summary="gpu_ids that do not go with the number of processes.",
     ),
     Rule(
-        code="AC207", name="idle-section", severity="error", reads="accelerate", check=idle_sections,
+        code="AC207",
+        name="idle-section",
+        severity="error",
+        reads="accelerate",
+        check=idle_sections,
         summary="A section that this distributed_type does not read.",
     ),
     Rule(
-        code="AC208", name="idle-fp8", severity="warning", reads="accelerate", check=idle_fp8,
+        code="AC208",
+        name="idle-fp8",
+        severity="warning",
+        reads="accelerate",
+        check=idle_fp8,
         summary="fp8 settings without fp8.",
     ),
     Rule(
-        code="AC209", name="mesh", severity="error", reads="accelerate", check=mesh_sizes, url=MESH_URL,
+        code="AC209",
+        name="mesh",
+        severity="error",
+        reads="accelerate",
+        check=mesh_sizes,
+        url=MESH_URL,
         summary="A device mesh that does not go with the number of processes.",
     ),
 )

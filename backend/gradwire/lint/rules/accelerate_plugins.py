@@ -50,7 +50,8 @@ def two_deepspeed_sources(document: Document, job: Job) -> Iterator[Hit]:
             path="mixed_precision",
             message="mixed_precision beside deepspeed_config_file",
             effect="Accelerate refuses to start: it would be ignored",
-            fix="say it in the DeepSpeed JSON (bf16.enabled or fp16.enabled) and remove it here, or pass --mixed_precision",
+            fix="say it in the DeepSpeed JSON (bf16.enabled or fp16.enabled) and remove it here, or pass "
+            "--mixed_precision",
         )
 
 
@@ -92,7 +93,9 @@ def lost_nvme_path(document: Document, job: Job) -> Iterator[Hit]:
             at=holder,
             path=f"{SECTION}.{holder.name}",
             message="accelerate launch does not pass the NVMe path on",
-            effect='the path becomes "none", a folder of that name in the working directory' if device == "nvme" else "it does nothing",
+            effect='the path becomes "none", a folder of that name in the working directory'
+            if device == "nvme"
+            else "it does nothing",
             fix="name a deepspeed_config_file with the nvme_path in it",
         )
 
@@ -113,8 +116,11 @@ def stage_three_only(document: Document, job: Job) -> Iterator[Hit]:
             at=each.member,
             path=each.path,
             message=f"{each.member.name} {shown(value)} acts at zero_stage 3; this file is at {stage}",
-            effect="no parameter is offloaded" if offload else "Accelerate sets it to false"
-            if each.member.name == "zero3_init_flag" else "it does nothing",
+            effect="no parameter is offloaded"
+            if offload
+            else "Accelerate sets it to false"
+            if each.member.name == "zero3_init_flag"
+            else "it does nothing",
             fix="set zero_stage to 3, or remove it",
             severity="error" if offload else None,
             url="https://github.com/wenet-e2e/wenet/issues/2499" if offload else None,
@@ -205,25 +211,44 @@ def fsdp_refused(document: Document, job: Job) -> Iterator[Hit]:
     if distributed_type(document) != "FSDP":
         return
     version = str(document.value("fsdp_config.fsdp_version", 1))
-    on = {name: _is_true(document, name) for name in ("cpu_ram_efficient_loading", "sync_module_states", "activation_checkpointing", "activation_checkpointing_offload")}
+    on = {
+        name: _is_true(document, name)
+        for name in (
+            "cpu_ram_efficient_loading",
+            "sync_module_states",
+            "activation_checkpointing",
+            "activation_checkpointing_offload",
+        )
+    }
     cases = (
         (
-            "fsdp_sync_module_states", not document.value("fsdp_config.fsdp_sync_module_states", True) and on["cpu_ram_efficient_loading"] is not False,
-            "fsdp_cpu_ram_efficient_loading, true unless it is switched off, needs fsdp_sync_module_states", "set fsdp_sync_module_states to true, or fsdp_cpu_ram_efficient_loading to false",
+            "fsdp_sync_module_states",
+            not document.value("fsdp_config.fsdp_sync_module_states", True)
+            and on["cpu_ram_efficient_loading"] is not False,
+            "fsdp_cpu_ram_efficient_loading, true unless it is switched off, needs fsdp_sync_module_states",
+            "set fsdp_sync_module_states to true, or fsdp_cpu_ram_efficient_loading to false",
         ),
         (
-            "fsdp_state_dict_type", version == "2" and str(document.value("fsdp_config.fsdp_state_dict_type", "")).upper() == "LOCAL_STATE_DICT",
-            "FSDP version 2 has no LOCAL_STATE_DICT", "use SHARDED_STATE_DICT or FULL_STATE_DICT",
+            "fsdp_state_dict_type",
+            version == "2"
+            and str(document.value("fsdp_config.fsdp_state_dict_type", "")).upper() == "LOCAL_STATE_DICT",
+            "FSDP version 2 has no LOCAL_STATE_DICT",
+            "use SHARDED_STATE_DICT or FULL_STATE_DICT",
         ),
         (
-            "fsdp_activation_checkpointing_offload", on["activation_checkpointing_offload"] is True and (version != "2" or on["activation_checkpointing"] is not True),
-            "fsdp_activation_checkpointing_offload needs fsdp_activation_checkpointing and version 2", "set both, or remove it",
+            "fsdp_activation_checkpointing_offload",
+            on["activation_checkpointing_offload"] is True
+            and (version != "2" or on["activation_checkpointing"] is not True),
+            "fsdp_activation_checkpointing_offload needs fsdp_activation_checkpointing and version 2",
+            "set both, or remove it",
         ),
     )
     for name, refused, message, fix in cases:
         member = document.member(f"fsdp_config.{name}")
         if refused and member is not None:
-            yield Hit(at=member, path=f"fsdp_config.{name}", message=message, effect="Accelerate refuses to start", fix=fix)
+            yield Hit(
+                at=member, path=f"fsdp_config.{name}", message=message, effect="Accelerate refuses to start", fix=fix
+            )
 
 
 def _is_true(document: Document, name: str) -> bool | None:
@@ -247,7 +272,10 @@ def wrapped_layers(document: Document, job: Job) -> Iterator[Hit]:
             fix=f"write {names}",
             severity="error",
         )
-    for name, wanted in (("fsdp_transformer_layer_cls_to_wrap", "TRANSFORMER_BASED_WRAP"), ("fsdp_min_num_params", "SIZE_BASED_WRAP")):
+    for name, wanted in (
+        ("fsdp_transformer_layer_cls_to_wrap", "TRANSFORMER_BASED_WRAP"),
+        ("fsdp_min_num_params", "SIZE_BASED_WRAP"),
+    ):
         member = document.member(f"fsdp_config.{name}")
         if member is not None and member.node.data not in (None, "", 0) and policy != wanted:
             yield Hit(
@@ -261,43 +289,86 @@ def wrapped_layers(document: Document, job: Job) -> Iterator[Hit]:
 
 RULES = (
     Rule(
-        code="AC301", name="two-deepspeed-sources", severity="error", reads="accelerate", check=two_deepspeed_sources,
-        url="https://huggingface.co/docs/accelerate/usage_guides/deepspeed", summary="Keys beside deepspeed_config_file that belong into it.",
+        code="AC301",
+        name="two-deepspeed-sources",
+        severity="error",
+        reads="accelerate",
+        check=two_deepspeed_sources,
+        url="https://huggingface.co/docs/accelerate/usage_guides/deepspeed",
+        summary="Keys beside deepspeed_config_file that belong into it.",
     ),
     Rule(
-        code="AC310", name="unchecked-file", severity="note", reads="accelerate", check=unchecked_file,
+        code="AC310",
+        name="unchecked-file",
+        severity="note",
+        reads="accelerate",
+        check=unchecked_file,
         summary="A DeepSpeed JSON that is named and was not checked.",
     ),
     Rule(
-        code="AC302", name="lost-nvme-path", severity="error", reads="accelerate", check=lost_nvme_path,
-        url="https://github.com/huggingface/accelerate/pull/1484", summary="NVMe offload from the YAML, whose path is lost.",
+        code="AC302",
+        name="lost-nvme-path",
+        severity="error",
+        reads="accelerate",
+        check=lost_nvme_path,
+        url="https://github.com/huggingface/accelerate/pull/1484",
+        summary="NVMe offload from the YAML, whose path is lost.",
     ),
     Rule(
-        code="AC303", name="stage-three-only", severity="warning", reads="accelerate", check=stage_three_only,
+        code="AC303",
+        name="stage-three-only",
+        severity="warning",
+        reads="accelerate",
+        check=stage_three_only,
         summary="Stage-3 settings at another stage.",
     ),
     Rule(
-        code="AC304", name="clipping-of-zero", severity="error", reads="accelerate", check=clipping,
+        code="AC304",
+        name="clipping-of-zero",
+        severity="error",
+        reads="accelerate",
+        check=clipping,
         summary="gradient_clipping 0, which clips at 1.0, or no gradient_clipping.",
     ),
     Rule(
-        code="AC305", name="hidden-stage", severity="note", reads="accelerate", check=hidden_stage,
+        code="AC305",
+        name="hidden-stage",
+        severity="note",
+        reads="accelerate",
+        check=hidden_stage,
         summary="A DeepSpeed job whose stage nobody wrote.",
     ),
     Rule(
-        code="AC306", name="path-as-section", severity="error", reads="accelerate", check=path_as_section,
+        code="AC306",
+        name="path-as-section",
+        severity="error",
+        reads="accelerate",
+        check=path_as_section,
         summary="deepspeed_config as a path.",
     ),
     Rule(
-        code="AC307", name="other-fsdp-version", severity="warning", reads="accelerate", check=fsdp_pairs,
+        code="AC307",
+        name="other-fsdp-version",
+        severity="warning",
+        reads="accelerate",
+        check=fsdp_pairs,
         summary="An FSDP setting of the other version.",
     ),
     Rule(
-        code="AC308", name="refused-fsdp-setting", severity="error", reads="accelerate", check=fsdp_refused,
+        code="AC308",
+        name="refused-fsdp-setting",
+        severity="error",
+        reads="accelerate",
+        check=fsdp_refused,
         summary="FSDP settings that stop the run.",
     ),
     Rule(
-        code="AC309", name="wrapped-layers", severity="warning", reads="accelerate", check=wrapped_layers,
-        url="https://github.com/huggingface/accelerate/issues/1943", summary="Layer classes as a list, or wrap settings of another policy.",
+        code="AC309",
+        name="wrapped-layers",
+        severity="warning",
+        reads="accelerate",
+        check=wrapped_layers,
+        url="https://github.com/huggingface/accelerate/issues/1943",
+        summary="Layer classes as a list, or wrap settings of another policy.",
     ),
 )

@@ -23,7 +23,12 @@ def yaml_words(document: Document, job: Job) -> Iterator[Hit]:
     """no, NO, off and their like where a word is meant: YAML makes a boolean of them."""
     for each in visit(document):
         value, spec = each.member.node.data, each.spec or {}
-        if not spec.get("x-word") or not isinstance(value, bool) or each.path == "downcast_bf16" or document.syntax != "yaml":
+        if (
+            not spec.get("x-word")
+            or not isinstance(value, bool)
+            or each.path == "downcast_bf16"
+            or document.syntax != "yaml"
+        ):
             continue
         word = "no" if each.member.name == "mixed_precision" else "NO"
         written = document.text[each.member.node.start : each.member.node.end]
@@ -46,7 +51,10 @@ def _boolean_effect(document: Document, each: Visit) -> tuple[str, bool]:
         return "it is none of the types, so one process starts", False
     if document.has("num_processes"):
         return "it works as 'NO' by accident, because false is none of the other types", True
-    return "the number of processes is not set to 1, as 'NO' would: accelerate launch stops and asks for --num_processes", False
+    return (
+        "the number of processes is not set to 1, as 'NO' would: accelerate launch stops and asks for --num_processes",
+        False,
+    )
 
 
 def numbers_as_text(document: Document, job: Job) -> Iterator[Hit]:
@@ -166,12 +174,20 @@ def _effect(document: Document, each: Visit, spec: Spec, value: Any) -> tuple[st
     name, alone = each.member.name, document.value("distributed_type") in _STARTS_ONE
     if section_of("accelerate", spec) is not None:
         stops = name == "deepspeed_config" and document.value("distributed_type") == "DEEPSPEED"
-        return ("accelerate launch ends in a traceback" if stops else "it is no section, so Accelerate passes over it"), "error"
+        return (
+            "accelerate launch ends in a traceback" if stops else "it is no section, so Accelerate passes over it"
+        ), "error"
     match name:
         case "distributed_type":
-            return ("accelerate launch refuses it" if isinstance(value, str) else "it is none of the types, so one process starts"), "error"
+            return (
+                "accelerate launch refuses it"
+                if isinstance(value, str)
+                else "it is none of the types, so one process starts"
+            ), "error"
         case "compute_environment" | "mixed_precision" | "dynamo_backend":
-            return ("accelerate launch refuses it" if isinstance(value, str) else "accelerate launch ends in a traceback"), "error"
+            return (
+                "accelerate launch refuses it" if isinstance(value, str) else "accelerate launch ends in a traceback"
+            ), "error"
         case "gpu_ids":
             return "accelerate launch ends in a traceback: only text can be split at its commas", "error"
         case "num_processes":
@@ -182,16 +198,24 @@ def _effect(document: Document, each: Visit, spec: Spec, value: Any) -> tuple[st
             return "accelerate launch ends in a traceback, or the processes cannot be split over the machines", "error"
         case "main_process_port":
             stops = not isinstance(value, bool) and not alone
-            return ("accelerate launch ends in a traceback: it is no port" if stops else UNCHECKED), "error" if stops else "warning"
+            return (
+                "accelerate launch ends in a traceback: it is no port" if stops else UNCHECKED
+            ), "error" if stops else "warning"
         case "use_cpu":
             known = str(value).lower() in TRUTH_WORDS
-            return ("accelerate launch stops: invalid truth value" if alone and not known else UNCHECKED), "error" if alone and not known else "warning"
+            return (
+                "accelerate launch stops: invalid truth value" if alone and not known else UNCHECKED
+            ), "error" if alone and not known else "warning"
     return _plugin_effect(document, each, spec, value)
 
 
 def _is_active(document: Document, each: Visit) -> bool:
     """Whether the section of a key is read under the file's distributed_type."""
-    active = {"deepspeed_config": ("DEEPSPEED",), "fsdp_config": ("FSDP",), "parallelism_config": ("FSDP", "DEEPSPEED", "MULTI_GPU")}
+    active = {
+        "deepspeed_config": ("DEEPSPEED",),
+        "fsdp_config": ("FSDP",),
+        "parallelism_config": ("FSDP", "DEEPSPEED", "MULTI_GPU"),
+    }
     return document.value("distributed_type") in active.get(each.section_path, ())
 
 
@@ -236,15 +260,27 @@ def _plugin_effect(document: Document, each: Visit, spec: Spec, value: Any) -> t
 
 RULES = (
     Rule(
-        code="AC103", name="yaml-boolean", severity="error", reads="accelerate", check=yaml_words,
+        code="AC103",
+        name="yaml-boolean",
+        severity="error",
+        reads="accelerate",
+        check=yaml_words,
         summary="NO or no without quotes, which YAML reads as false.",
     ),
     Rule(
-        code="AC104", name="yaml-number-as-text", severity="error", reads="accelerate", check=numbers_as_text,
+        code="AC104",
+        name="yaml-number-as-text",
+        severity="error",
+        reads="accelerate",
+        check=numbers_as_text,
         summary="1e-4 and its like, which YAML 1.1 reads as text.",
     ),
     Rule(
-        code="AC105", name="wrong-value", severity="error", reads="accelerate", check=wrong_values,
+        code="AC105",
+        name="wrong-value",
+        severity="error",
+        reads="accelerate",
+        check=wrong_values,
         summary="A value that Accelerate cannot use, or does not check.",
     ),
 )

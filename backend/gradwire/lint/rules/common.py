@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradwire.lint.schema import spec_at
 from gradwire.lint.tree import Document
 from gradwire.lint.values import pydantic_misfit
-from gradwire.lint.schema import spec_at
 
 DEEPSPEED_CONFIG_URL = "https://www.deepspeed.ai/docs/config-json/"
 
@@ -38,13 +38,21 @@ def offload_device(document: Document, section: str) -> str:
 def is_on(document: Document, path: str) -> bool:
     """Whether a switch is on, text included; "auto" and absent are not."""
     value = document.value(path)
-    return value is True or value == 1 or (isinstance(value, str) and value.lower() in ("true", "1", "yes", "on", "y", "t"))
+    return (
+        value is True
+        or value == 1
+        or (isinstance(value, str) and value.lower() in ("true", "1", "yes", "on", "y", "t"))
+    )
 
 
 def is_off(document: Document, path: str) -> bool:
     """Whether a switch is written and off, text included; "auto" and absent are not."""
     value = document.value(path)
-    return value is False or value == 0 or (isinstance(value, str) and value.lower() in ("false", "0", "no", "off", "n", "f"))
+    return (
+        value is False
+        or value == 0
+        or (isinstance(value, str) and value.lower() in ("false", "0", "no", "off", "n", "f"))
+    )
 
 
 def precision_section(document: Document) -> str:

@@ -62,7 +62,11 @@ def dropped_autos(document: Document, job: Job) -> Iterator[Hit]:
 def kept_autos(document: Document, job: Job) -> Iterator[Hit]:
     """ "auto" in a section that DeepSpeed reads by hand and nobody fills: the text itself arrives."""
     for each in _autos(document):
-        if each.section["x-unknown-keys"] == "refused" or _is_filled(document, each) or each.path in ("optimizer.type", "scheduler.type"):
+        if (
+            each.section["x-unknown-keys"] == "refused"
+            or _is_filled(document, each)
+            or each.path in ("optimizer.type", "scheduler.type")
+        ):
             continue
         kinds = types_of(each.spec or {})
         switch = kinds == ["boolean"] and (each.spec or {}).get("x-text") != "refused"
@@ -86,12 +90,15 @@ def autos_to_fill(document: Document, job: Job) -> Iterator[Hit]:
     filled = [each for each in _autos(document) if _is_filled(document, each)]
     needed = [each for each in filled if each.section["x-unknown-keys"] != "refused"]
     if needed:
-        names = ", ".join(each.path for each in needed[:3]) + (f" and {len(needed) - 3} more" if len(needed) > 3 else "")
+        names = ", ".join(each.path for each in needed[:3]) + (
+            f" and {len(needed) - 3} more" if len(needed) > 3 else ""
+        )
         yield Hit(
             at=needed[0].member.node,
             path=needed[0].path,
             message=f'"auto" for {names}',
-            effect="the Trainer fills them in from its arguments, Accelerate from what prepare() gets; DeepSpeed alone fails",
+            effect="the Trainer fills them in from its arguments, Accelerate from what prepare() gets; "
+            "DeepSpeed alone fails",
             fix="nothing under the Trainer or Accelerate; else write the values",
         )
 
@@ -105,7 +112,8 @@ def model_size_autos(document: Document, job: Job) -> Iterator[Hit]:
             at=found[0].member.node,
             path=found[0].path,
             message='"auto" is worked out of the hidden_size of the model\'s config',
-            effect="a model whose config has neither hidden_size nor hidden_sizes (some vision and encoder-decoder models) "
+            effect="a model whose config has neither hidden_size nor hidden_sizes (some vision and "
+            "encoder-decoder models) "
             "stops the run",
             fix="write the number of elements for such a model",
         )
@@ -113,19 +121,38 @@ def model_size_autos(document: Document, job: Job) -> Iterator[Hit]:
 
 RULES = (
     Rule(
-        code="DS301", name="dropped-auto", severity="warning", reads="deepspeed", check=dropped_autos, url=LEFTOVER_URL,
+        code="DS301",
+        name="dropped-auto",
+        severity="warning",
+        reads="deepspeed",
+        check=dropped_autos,
+        url=LEFTOVER_URL,
         summary='An "auto" that nobody fills; DeepSpeed uses its default.',
     ),
     Rule(
-        code="DS302", name="kept-auto", severity="error", reads="deepspeed", check=kept_autos, url=AUTO_URL,
+        code="DS302",
+        name="kept-auto",
+        severity="error",
+        reads="deepspeed",
+        check=kept_autos,
+        url=AUTO_URL,
         summary='An "auto" that nobody fills and that reaches DeepSpeed as text.',
     ),
     Rule(
-        code="DS303", name="auto-to-fill", severity="note", reads="deepspeed", check=autos_to_fill, url=AUTO_URL,
+        code="DS303",
+        name="auto-to-fill",
+        severity="note",
+        reads="deepspeed",
+        check=autos_to_fill,
+        url=AUTO_URL,
         summary='"auto" that only the Trainer or Accelerate replaces.',
     ),
     Rule(
-        code="DS304", name="auto-from-hidden-size", severity="note", reads="deepspeed", check=model_size_autos,
+        code="DS304",
+        name="auto-from-hidden-size",
+        severity="note",
+        reads="deepspeed",
+        check=model_size_autos,
         url="https://github.com/huggingface/transformers/issues/22176",
         summary='"auto" that needs a hidden_size in the model\'s config.',
     ),

@@ -65,7 +65,9 @@ def impossible_batch(document: Document, job: Job) -> Iterator[Hit]:
             path=TRAIN,
             message=f"{TRAIN} {sizes[TRAIN]} is no multiple of {_product(sizes)} = {per_rank}",
             effect="DeepSpeed refuses to start at every world size",
-            fix="write " + " or ".join(str(size) for size in dict.fromkeys((below, above)) if size > 0) + f", or leave {TRAIN} out",
+            fix="write "
+            + " or ".join(str(size) for size in dict.fromkeys((below, above)) if size > 0)
+            + f", or leave {TRAIN} out",
         )
 
 
@@ -91,7 +93,11 @@ def wrong_world(document: Document, job: Job) -> Iterator[Hit]:
     if exact:
         return
     unit = per_rank * ranks
-    near = [unit] if len(sizes) == 3 else [size for size in (sizes[TRAIN] // unit * unit, -(-sizes[TRAIN] // unit) * unit) if size > 0]
+    near = (
+        [unit]
+        if len(sizes) == 3
+        else [size for size in (sizes[TRAIN] // unit * unit, -(-sizes[TRAIN] // unit) * unit) if size > 0]
+    )
     worlds = [sizes[TRAIN] // per_rank] if len(sizes) == 3 else _divisors(sizes[TRAIN] // per_rank)
     product = (_product(sizes) + " x " if len(sizes) > 1 else "") + f"{ranks} data-parallel ranks"
     yield Hit(
@@ -142,7 +148,8 @@ def injected_accumulation(document: Document, job: Job) -> Iterator[Hit]:
             at=document.root,
             path=STEPS,
             message=f"{STEPS} is not written",
-            effect="Accelerate and the Trainer write 1 into it; the Trainer's own gradient_accumulation_steps does not arrive",
+            effect="Accelerate and the Trainer write 1 into it; the Trainer's own "
+            "gradient_accumulation_steps does not arrive",
             fix=f'add "{STEPS}", "auto" under the Trainer or Accelerate',
             severity="warning" if uses_auto else None,
         )
@@ -165,27 +172,54 @@ def batch_is_no_number(document: Document, job: Job) -> Iterator[Hit]:
 
 RULES = (
     Rule(
-        code="DS601", name="no-batch-size", severity="error", reads="deepspeed", check=no_batch_size,
+        code="DS601",
+        name="no-batch-size",
+        severity="error",
+        reads="deepspeed",
+        check=no_batch_size,
         summary="Neither the global batch nor the micro batch is written.",
     ),
     Rule(
-        code="DS602", name="impossible-batch", severity="error", reads="deepspeed", check=impossible_batch, url=RANKS_URL,
+        code="DS602",
+        name="impossible-batch",
+        severity="error",
+        reads="deepspeed",
+        check=impossible_batch,
+        url=RANKS_URL,
         summary="Batch sizes that no world size makes true.",
     ),
     Rule(
-        code="DS603", name="batch-and-world-size", severity="error", reads="deepspeed", check=wrong_world,
+        code="DS603",
+        name="batch-and-world-size",
+        severity="error",
+        reads="deepspeed",
+        check=wrong_world,
         summary="Batch sizes that do not go with the number of processes.",
     ),
     Rule(
-        code="DS604", name="batch-fixes-world-size", severity="note", reads="deepspeed", check=valid_worlds, url=RANKS_URL,
+        code="DS604",
+        name="batch-fixes-world-size",
+        severity="note",
+        reads="deepspeed",
+        check=valid_worlds,
+        url=RANKS_URL,
         summary="Batch sizes that hold at certain world sizes only.",
     ),
     Rule(
-        code="DS605", name="injected-accumulation", severity="note", reads="deepspeed", check=injected_accumulation,
-        url="https://github.com/huggingface/accelerate/issues/1970", summary="No accumulation, into which Accelerate writes 1.",
+        code="DS605",
+        name="injected-accumulation",
+        severity="note",
+        reads="deepspeed",
+        check=injected_accumulation,
+        url="https://github.com/huggingface/accelerate/issues/1970",
+        summary="No accumulation, into which Accelerate writes 1.",
     ),
     Rule(
-        code="DS606", name="batch-below-one", severity="error", reads="deepspeed", check=batch_is_no_number,
+        code="DS606",
+        name="batch-below-one",
+        severity="error",
+        reads="deepspeed",
+        check=batch_is_no_number,
         summary="A batch size below 1.",
     ),
 )

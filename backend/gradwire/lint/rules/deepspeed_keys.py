@@ -49,7 +49,8 @@ def ignored_keys(document: Document, job: Job) -> Iterator[Hit]:
             at=each.member,
             path=each.path,
             message=f"unknown key {name}" + (f" (did you mean {meant}?)" if meant else ""),
-            effect="DeepSpeed ignores it without a word" + ("" if remark else f"; {shown(each.member.node.data)} does nothing"),
+            effect="DeepSpeed ignores it without a word"
+            + ("" if remark else f"; {shown(each.member.node.data)} does nothing"),
             fix="nothing, if it is a remark; else write it as a comment" if remark else fix,
             severity="note" if name == "$schema" else "warning" if remark else None,
             edits=_renamed(document, each, meant),
@@ -65,7 +66,8 @@ def refused_keys(document: Document, job: Job) -> Iterator[Hit]:
                 at=each.member,
                 path=each.path,
                 message=f"unknown key {name}",
-                effect='DeepSpeed drops every "auto" in this section before it looks at the keys, so this one does nothing',
+                effect='DeepSpeed drops every "auto" in this section before it looks at the keys, so this '
+                "one does nothing",
                 fix=suggestion("deepspeed", each.section, each.section_path, name)[1],
             )
             continue
@@ -180,7 +182,9 @@ def _section_may_be(spec: dict[str, object], value: object) -> bool:
 def refused_values(document: Document, job: Job) -> Iterator[Hit]:
     """Values at which DeepSpeed stops, when it reads the file or when it first uses them."""
     for each, misfit in misfits(document):
-        if misfit.outcome == "refused" or (misfit.outcome == "out of range" and (each.spec or {}).get("x-range") == "refused"):
+        if misfit.outcome == "refused" or (
+            misfit.outcome == "out of range" and (each.spec or {}).get("x-range") == "refused"
+        ):
             value, edits = each.member.node.data, _number_from_text(each.member, misfit)
             yield Hit(
                 at=each.member.node,
@@ -253,35 +257,69 @@ def inert_keys(document: Document, job: Job) -> Iterator[Hit]:
 
 RULES = (
     Rule(
-        code="DS101", name="ignored-key", severity="error", reads="deepspeed", check=ignored_keys, url=TYPO_URL,
+        code="DS101",
+        name="ignored-key",
+        severity="error",
+        reads="deepspeed",
+        check=ignored_keys,
+        url=TYPO_URL,
         summary="A key that DeepSpeed does not know and ignores without a word.",
     ),
     Rule(
-        code="DS102", name="refused-key", severity="error", reads="deepspeed", check=refused_keys,
+        code="DS102",
+        name="refused-key",
+        severity="error",
+        reads="deepspeed",
+        check=refused_keys,
         summary="A key that DeepSpeed does not know and stops at.",
     ),
     Rule(
-        code="DS103", name="removed-feature", severity="error", reads="deepspeed", check=removed_features, url=REMOVED_URL,
+        code="DS103",
+        name="removed-feature",
+        severity="error",
+        reads="deepspeed",
+        check=removed_features,
+        url=REMOVED_URL,
         summary="A section of a feature that the installed DeepSpeed no longer has.",
     ),
     Rule(
-        code="DS104", name="deprecated-key", severity="warning", reads="deepspeed", check=deprecated_keys,
+        code="DS104",
+        name="deprecated-key",
+        severity="warning",
+        reads="deepspeed",
+        check=deprecated_keys,
         summary="The old name of a key.",
     ),
     Rule(
-        code="DS105", name="refused-value", severity="error", reads="deepspeed", check=refused_values,
+        code="DS105",
+        name="refused-value",
+        severity="error",
+        reads="deepspeed",
+        check=refused_values,
         summary="A value of a type or outside a range that DeepSpeed stops at.",
     ),
     Rule(
-        code="DS106", name="replaced-value", severity="warning", reads="deepspeed", check=replaced_values,
+        code="DS106",
+        name="replaced-value",
+        severity="warning",
+        reads="deepspeed",
+        check=replaced_values,
         summary="A value that DeepSpeed takes for another one without a word.",
     ),
     Rule(
-        code="DS107", name="key-without-effect", severity="warning", reads="deepspeed", check=inert_keys,
+        code="DS107",
+        name="key-without-effect",
+        severity="warning",
+        reads="deepspeed",
+        check=inert_keys,
         summary="A key that DeepSpeed parses and never acts on.",
     ),
     Rule(
-        code="DS108", name="old-zero-switch", severity="warning", reads="deepspeed", check=old_zero_switch,
+        code="DS108",
+        name="old-zero-switch",
+        severity="warning",
+        reads="deepspeed",
+        check=old_zero_switch,
         summary="zero_optimization as true or false.",
     ),
 )

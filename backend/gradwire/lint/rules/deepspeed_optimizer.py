@@ -38,13 +38,17 @@ def unknown_optimizer(document: Document, job: Job) -> Iterator[Hit]:
     removed = types["removed"].get(name.lower())
     if removed is not None and as_version(job.versions.deepspeed) < as_version(removed):
         return
-    near = near_miss(name, [*("Adam AdamW Adagrad Lamb Lion Muon".split()), *types["torch"]])
+    near = near_miss(name, [*(["Adam", "AdamW", "Adagrad", "Lamb", "Lion", "Muon"]), *types["torch"]])
     yield Hit(
         at=member.node,
         path="optimizer.type",
         message=f"{name} was removed in DeepSpeed {removed}" if removed else f"DeepSpeed has no optimizer {name}",
         effect="the file is read, and deepspeed.initialize then fails: not a supported DeepSpeed Optimizer",
-        fix="use AdamW or Lamb" if removed else f"did you mean {near}?" if near else "use AdamW, or a name of torch.optim",
+        fix="use AdamW or Lamb"
+        if removed
+        else f"did you mean {near}?"
+        if near
+        else "use AdamW, or a name of torch.optim",
         url="https://github.com/deepspeedai/DeepSpeed/issues/8489" if removed else None,
     )
 
@@ -97,7 +101,8 @@ def unknown_parameters(document: Document, job: Job) -> Iterator[Hit]:
         yield Hit(
             at=member,
             path=f"{PARAMS}.{key}",
-            message=f"{document.value('optimizer.type')} takes no parameter {key}" + (f" (did you mean {near}?)" if near else ""),
+            message=f"{document.value('optimizer.type')} takes no parameter {key}"
+            + (f" (did you mean {near}?)" if near else ""),
             effect="the file is read, and deepspeed.initialize then fails: unexpected keyword argument",
             fix=f"write {near}" if near else f"remove it; it takes {', '.join(accepted)}",
         )
@@ -158,8 +163,10 @@ def no_weight_decay(document: Document, job: Job) -> Iterator[Hit]:
             at=member.node,
             path="optimizer.type",
             message="AdamW without weight_decay",
-            effect="torch_adam decays with torch's default, 0.01" if torch_adam
-            else "DeepSpeed decays with 0, where torch's AdamW decays with 0.01 and the Trainer's weight_decay does not arrive",
+            effect="torch_adam decays with torch's default, 0.01"
+            if torch_adam
+            else "DeepSpeed decays with 0, where torch's AdamW decays with 0.01 and the Trainer's "
+            "weight_decay does not arrive",
             fix=f"add weight_decay; {'0.01' if torch_adam else '0'} is what you have now",
         )
 
@@ -203,47 +210,97 @@ def negative_clipping(document: Document, job: Job) -> Iterator[Hit]:
 
 RULES = (
     Rule(
-        code="DS401", name="unknown-optimizer", severity="error", reads="deepspeed", check=unknown_optimizer,
+        code="DS401",
+        name="unknown-optimizer",
+        severity="error",
+        reads="deepspeed",
+        check=unknown_optimizer,
         summary="An optimizer that DeepSpeed does not have.",
     ),
     Rule(
-        code="DS402", name="section-without-type", severity="error", reads="deepspeed", check=missing_type,
+        code="DS402",
+        name="section-without-type",
+        severity="error",
+        reads="deepspeed",
+        check=missing_type,
         summary="An optimizer or scheduler section without a type, which is ignored.",
     ),
     Rule(
-        code="DS403", name="clipping-in-optimizer", severity="error", reads="deepspeed", check=max_grad_norm,
-        url=DEEPSPEED_CONFIG_URL + "#gradient-clipping", summary="max_grad_norm among the optimizer's parameters.",
+        code="DS403",
+        name="clipping-in-optimizer",
+        severity="error",
+        reads="deepspeed",
+        check=max_grad_norm,
+        url=DEEPSPEED_CONFIG_URL + "#gradient-clipping",
+        summary="max_grad_norm among the optimizer's parameters.",
     ),
     Rule(
-        code="DS404", name="unknown-optimizer-parameter", severity="error", reads="deepspeed", check=unknown_parameters,
+        code="DS404",
+        name="unknown-optimizer-parameter",
+        severity="error",
+        reads="deepspeed",
+        check=unknown_parameters,
         summary="A parameter that the optimizer does not take.",
     ),
     Rule(
-        code="DS405", name="amsgrad", severity="error", reads="deepspeed", check=refused_parameters,
+        code="DS405",
+        name="amsgrad",
+        severity="error",
+        reads="deepspeed",
+        check=refused_parameters,
         summary="AMSGrad with a fused optimizer.",
     ),
     Rule(
-        code="DS406", name="untested-with-zero", severity="error", reads="deepspeed", check=untested_with_zero,
+        code="DS406",
+        name="untested-with-zero",
+        severity="error",
+        reads="deepspeed",
+        check=untested_with_zero,
         summary="An optimizer that ZeRO refuses without zero_allow_untested_optimizer.",
     ),
     Rule(
-        code="DS407", name="adam-is-adamw", severity="warning", reads="deepspeed", check=adam_means_adamw, url=ADAM_URL,
+        code="DS407",
+        name="adam-is-adamw",
+        severity="warning",
+        reads="deepspeed",
+        check=adam_means_adamw,
+        url=ADAM_URL,
         summary="Adam with a weight decay, which DeepSpeed decouples.",
     ),
     Rule(
-        code="DS408", name="hidden-weight-decay", severity="warning", reads="deepspeed", check=no_weight_decay,
-        url="https://github.com/deepspeedai/DeepSpeed/issues/5214", summary="AdamW without weight_decay, which is 0 here.",
+        code="DS408",
+        name="hidden-weight-decay",
+        severity="warning",
+        reads="deepspeed",
+        check=no_weight_decay,
+        url="https://github.com/deepspeedai/DeepSpeed/issues/5214",
+        summary="AdamW without weight_decay, which is 0 here.",
     ),
     Rule(
-        code="DS409", name="hidden-clipping", severity="warning", reads="deepspeed", check=no_clipping_key, since="0.19.3",
-        url="https://github.com/huggingface/transformers/issues/37566", summary="No gradient_clipping, which means 1.0.",
+        code="DS409",
+        name="hidden-clipping",
+        severity="warning",
+        reads="deepspeed",
+        check=no_clipping_key,
+        since="0.19.3",
+        url="https://github.com/huggingface/transformers/issues/37566",
+        summary="No gradient_clipping, which means 1.0.",
     ),
     Rule(
-        code="DS410", name="negative-clipping", severity="warning", reads="deepspeed", check=negative_clipping,
+        code="DS410",
+        name="negative-clipping",
+        severity="warning",
+        reads="deepspeed",
+        check=negative_clipping,
         summary="A negative gradient_clipping, which does not clip.",
     ),
     Rule(
-        code="DS411", name="hidden-clipping-to-come", severity="note", reads="deepspeed", check=no_clipping_key_before, until="0.19.3",
+        code="DS411",
+        name="hidden-clipping-to-come",
+        severity="note",
+        reads="deepspeed",
+        check=no_clipping_key_before,
+        until="0.19.3",
         summary="No gradient_clipping, which means 1.0 from 0.19.3 on.",
     ),
 )

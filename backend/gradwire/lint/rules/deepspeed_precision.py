@@ -45,7 +45,8 @@ def old_bf16_name(document: Document, job: Job) -> Iterator[Hit]:
             at=member,
             path="bfloat16",
             message="bfloat16 is the old name of bf16",
-            effect="Accelerate and the Trainer do not know it: they add bf16, false unless they were told, and bfloat16 is ignored",
+            effect="Accelerate and the Trainer do not know it: they add bf16, false unless they were told, "
+            "and bfloat16 is ignored",
             fix="write bf16",
             edits=rename(document, member, "bf16"),
         )
@@ -82,22 +83,6 @@ def dynamic_scale(document: Document, job: Job) -> Iterator[Hit]:
                 message=f"{name} is {shown(member.node.data)} while the loss scale is dynamic",
                 effect="DeepSpeed refuses to start",
                 fix="write a whole number above 0",
-            )
-
-
-def scale_is_no_number(document: Document, job: Job) -> Iterator[Hit]:
-    """true, false or "1.0" where fp16 wants a number; DeepSpeed refuses it here, other than elsewhere."""
-    for name in ("loss_scale", "loss_scale_window", "min_loss_scale"):
-        member = document.member(f"fp16.{name}")
-        value = member.node.data if member else None
-        fraction = isinstance(value, str) and name != "loss_scale" and "." in value
-        if member is not None and (isinstance(value, bool) or fraction):
-            yield Hit(
-                at=member.node,
-                path=f"fp16.{name}",
-                message=f"{name} is {shown(member.node.data)}; it must be a number",
-                effect="DeepSpeed refuses to start",
-                fix="write a number; 0 for loss_scale is dynamic",
             )
 
 
@@ -144,35 +129,59 @@ def overlap_off(document: Document, job: Job) -> Iterator[Hit]:
 
 RULES = (
     Rule(
-        code="DS701", name="two-precisions", severity="error", reads="deepspeed", check=both_precisions,
+        code="DS701",
+        name="two-precisions",
+        severity="error",
+        reads="deepspeed",
+        check=both_precisions,
         summary="fp16 and bf16 at once.",
     ),
     Rule(
-        code="DS702", name="bfloat16-section", severity="warning", reads="deepspeed", check=old_bf16_name,
+        code="DS702",
+        name="bfloat16-section",
+        severity="warning",
+        reads="deepspeed",
+        check=old_bf16_name,
         summary="The old name of bf16, which Accelerate does not know.",
     ),
     Rule(
-        code="DS703", name="auto-cast", severity="error", reads="deepspeed", check=cast_to_half,
+        code="DS703",
+        name="auto-cast",
+        severity="error",
+        reads="deepspeed",
+        check=cast_to_half,
         summary="fp16.auto_cast on a model that is not in fp16.",
     ),
     Rule(
-        code="DS704", name="dynamic-loss-scale", severity="error", reads="deepspeed", check=dynamic_scale,
+        code="DS704",
+        name="dynamic-loss-scale",
+        severity="error",
+        reads="deepspeed",
+        check=dynamic_scale,
         summary="A dynamic loss scale with a limit that is not above 0.",
     ),
     Rule(
-        code="DS705", name="loss-scale-type", severity="error", reads="deepspeed", check=scale_is_no_number,
-        summary="true, false or a text as a number of the loss scale.",
-    ),
-    Rule(
-        code="DS706", name="loss-scale-one", severity="warning", reads="deepspeed", check=static_scale,
+        code="DS705",
+        name="loss-scale-one",
+        severity="warning",
+        reads="deepspeed",
+        check=static_scale,
         summary="fp16 with a fixed loss scale of 1.",
     ),
     Rule(
-        code="DS801", name="bucket-in-megabytes", severity="warning", reads="deepspeed", check=megabytes,
+        code="DS801",
+        name="bucket-in-megabytes",
+        severity="warning",
+        reads="deepspeed",
+        check=megabytes,
         summary="A bucket size that looks like MiB.",
     ),
     Rule(
-        code="DS802", name="no-overlap", severity="note", reads="deepspeed", check=overlap_off,
+        code="DS802",
+        name="no-overlap",
+        severity="note",
+        reads="deepspeed",
+        check=overlap_off,
         summary="Stages 1 and 2 without overlap_comm.",
     ),
 )

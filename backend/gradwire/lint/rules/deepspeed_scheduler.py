@@ -98,7 +98,8 @@ def warmup_steps(document: Document, job: Job) -> Iterator[Hit]:
             at=member.node,
             path=f"{PARAMS}.warmup_num_steps",
             message=f"warmup_num_steps is written as the real number {written}",
-            effect="the Trainer and Accelerate hand DeepSpeed a float, which it refuses; DeepSpeed alone reads it as whole",
+            effect="the Trainer and Accelerate hand DeepSpeed a float, which it refuses; DeepSpeed alone "
+            "reads it as whole",
             fix=f"write {steps}",
             severity="warning",
         )
@@ -107,14 +108,24 @@ def warmup_steps(document: Document, job: Job) -> Iterator[Hit]:
 def too_short(document: Document, job: Job) -> Iterator[Hit]:
     """A schedule that ends before its warm-up."""
     member = document.member(f"{PARAMS}.total_num_steps")
-    total, warm = whole(document.value(f"{PARAMS}.total_num_steps")), whole(document.value(f"{PARAMS}.warmup_num_steps", 1000))
-    if member is not None and scheduler_type(document) in WARMUPS and total is not None and warm is not None and total < warm:
+    total, warm = (
+        whole(document.value(f"{PARAMS}.total_num_steps")),
+        whole(document.value(f"{PARAMS}.warmup_num_steps", 1000)),
+    )
+    if (
+        member is not None
+        and scheduler_type(document) in WARMUPS
+        and total is not None
+        and warm is not None
+        and total < warm
+    ):
         yield Hit(
             at=member.node,
             path=f"{PARAMS}.total_num_steps",
             message=f"the schedule has {total} steps and its warm-up {warm}",
             effect="the learning rate never reaches its peak",
-            fix="count both in optimizer steps, as DeepSpeed does: ceil(samples / (micro x accumulation x ranks)) x epochs",
+            fix="count both in optimizer steps, as DeepSpeed does: ceil(samples / (micro x accumulation x "
+            "ranks)) x epochs",
             url="https://github.com/deepspeedai/DeepSpeed/issues/633",
         )
 
@@ -129,7 +140,8 @@ def logarithmic_warmup(document: Document, job: Job) -> Iterator[Hit]:
             at=member.node,
             path=f"{PARAMS}.warmup_type",
             message="warmup_type is not written",
-            effect="the learning rate rises with the logarithm of the step: half of it is reached after the square root of the warm-up",
+            effect="the learning rate rises with the logarithm of the step: half of it is reached after the "
+            "square root of the warm-up",
             fix='add "warmup_type": "linear", which the Trainer\'s own schedulers do, or "log" to say so',
         )
     elif kind not in ("log", "linear") and kind != "auto":
@@ -146,7 +158,11 @@ def hidden_peak(document: Document, job: Job) -> Iterator[Hit]:
     """WarmupDecayLR without a peak, which is 0.001 whatever the optimizer says."""
     member = document.member("scheduler.type")
     rate = document.value("optimizer.params.lr")
-    if member is None or scheduler_type(document) != "WarmupDecayLR" or document.value(f"{PARAMS}.warmup_max_lr", 0) is None:
+    if (
+        member is None
+        or scheduler_type(document) != "WarmupDecayLR"
+        or document.value(f"{PARAMS}.warmup_max_lr", 0) is None
+    ):
         return
     if not document.has(f"{PARAMS}.warmup_max_lr") and number(rate) != 0.001:
         yield Hit(
@@ -154,7 +170,11 @@ def hidden_peak(document: Document, job: Job) -> Iterator[Hit]:
             path=f"{PARAMS}.warmup_max_lr",
             message="WarmupDecayLR without warmup_max_lr",
             effect="the learning rate peaks at 0.001"
-            + (f"; the optimizer's lr {shown(rate)} is never used" if rate is not None else ", whatever the optimizer is given"),
+            + (
+                f"; the optimizer's lr {shown(rate)} is never used"
+                if rate is not None
+                else ", whatever the optimizer is given"
+            ),
             fix=f'add "warmup_max_lr": {shown(rate) if rate is not None else "the peak"}',
             severity=None if rate is not None else "warning",
         )
@@ -178,31 +198,62 @@ def two_rates(document: Document, job: Job) -> Iterator[Hit]:
 
 RULES = (
     Rule(
-        code="DS501", name="unknown-scheduler", severity="error", reads="deepspeed", check=unknown_scheduler,
+        code="DS501",
+        name="unknown-scheduler",
+        severity="error",
+        reads="deepspeed",
+        check=unknown_scheduler,
         summary="A scheduler that neither DeepSpeed nor torch has.",
     ),
     Rule(
-        code="DS502", name="scheduler-parameters", severity="error", reads="deepspeed", check=unknown_parameters,
+        code="DS502",
+        name="scheduler-parameters",
+        severity="error",
+        reads="deepspeed",
+        check=unknown_parameters,
         summary="A parameter that the scheduler does not take, or one that it needs.",
     ),
     Rule(
-        code="DS503", name="warmup-steps", severity="error", reads="deepspeed", check=warmup_steps, since="0.19.3",
+        code="DS503",
+        name="warmup-steps",
+        severity="error",
+        reads="deepspeed",
+        check=warmup_steps,
+        since="0.19.3",
         summary="A warm-up of no steps, or not of whole steps.",
     ),
     Rule(
-        code="DS504", name="schedule-shorter-than-warmup", severity="warning", reads="deepspeed", check=too_short,
+        code="DS504",
+        name="schedule-shorter-than-warmup",
+        severity="warning",
+        reads="deepspeed",
+        check=too_short,
         summary="A schedule that ends before its warm-up.",
     ),
     Rule(
-        code="DS505", name="logarithmic-warmup", severity="warning", reads="deepspeed", check=logarithmic_warmup,
-        url="https://deepspeed.readthedocs.io/en/latest/schedulers.html", summary="A warm-up that is logarithmic because nothing else is written.",
+        code="DS505",
+        name="logarithmic-warmup",
+        severity="warning",
+        reads="deepspeed",
+        check=logarithmic_warmup,
+        url="https://deepspeed.readthedocs.io/en/latest/schedulers.html",
+        summary="A warm-up that is logarithmic because nothing else is written.",
     ),
     Rule(
-        code="DS506", name="hidden-peak", severity="error", reads="deepspeed", check=hidden_peak,
-        url="https://deepspeed.readthedocs.io/en/latest/schedulers.html", summary="WarmupDecayLR without warmup_max_lr, which peaks at 0.001.",
+        code="DS506",
+        name="hidden-peak",
+        severity="error",
+        reads="deepspeed",
+        check=hidden_peak,
+        url="https://deepspeed.readthedocs.io/en/latest/schedulers.html",
+        summary="WarmupDecayLR without warmup_max_lr, which peaks at 0.001.",
     ),
     Rule(
-        code="DS507", name="two-learning-rates", severity="error", reads="deepspeed", check=two_rates,
+        code="DS507",
+        name="two-learning-rates",
+        severity="error",
+        reads="deepspeed",
+        check=two_rates,
         summary="An optimizer and a scheduler that name two learning rates.",
     ),
 )

@@ -37,7 +37,8 @@ def precision(document: Document, job: Job) -> Iterator[Hit]:
             at=member.node,
             path=f"{other}.enabled",
             message=f"{other} is enabled here, and mixed_precision is {wanted}",
-            effect=f"Accelerate refuses to start: it cannot be set to {wanted} when {other} is set in the DeepSpeed file",
+            effect=f"Accelerate refuses to start: it cannot be set to {wanted} when {other} is set in the "
+            "DeepSpeed file",
             fix=f"enable {own} here, or start with --mixed_precision {other}",
         )
     member = document.member(own)
@@ -48,7 +49,7 @@ def precision(document: Document, job: Job) -> Iterator[Hit]:
             path=f"{own}.enabled",
             message=f"{own} is {'off' if enabled else 'not enabled'} here, and mixed_precision is {wanted}",
             effect="the model trains in fp32, without a word",
-            fix=f'write "enabled": true, or "auto"',
+            fix='write "enabled": true, or "auto"',
         )
     if document.has("bfloat16") and not document.has("bf16"):
         yield Hit(
@@ -71,7 +72,8 @@ def plain_precision(document: Document, job: Job) -> Iterator[Hit]:
                 at=member.node,
                 path=f"{section}.enabled",
                 message='"auto", and mixed_precision is not given',
-                effect="it becomes false: without --mixed_precision the model trains in fp32 (the Trainer fills it from its arguments)",
+                effect="it becomes false: without --mixed_precision the model trains in fp32 (the Trainer "
+                "fills it from its arguments)",
                 fix="write true or false",
             )
 
@@ -85,7 +87,8 @@ def init_flag(document: Document, job: Job) -> Iterator[Hit]:
     yield Hit(
         at=document.member("zero_optimization.stage") or document.root,
         path="zero_optimization.stage",
-        message=f"stage {zero_stage(document)}, and zero3_init_flag is true in {accelerate.source if accelerate else ''}",
+        message=f"stage {zero_stage(document)}, and zero3_init_flag is true in "
+        f"{accelerate.source if accelerate else ''}",
         effect="Accelerate sets the flag to false",
         fix="set zero3_init_flag to false, or stage to 3",
     )
@@ -110,9 +113,20 @@ def not_deepspeed(document: Document, job: Job) -> Iterator[Hit]:
 def accelerate_settings(document: Document, job: Job) -> Iterator[Hit]:
     """DeepSpeed settings in the Accelerate file that the Trainer's DeepSpeed JSON replaces."""
     accelerate = job.accelerate
-    if accelerate is None or accelerate.value("deepspeed_config.deepspeed_config_file") or distributed_type(accelerate) != "DEEPSPEED":
+    if (
+        accelerate is None
+        or accelerate.value("deepspeed_config.deepspeed_config_file")
+        or distributed_type(accelerate) != "DEEPSPEED"
+    ):
         return
-    names = ("zero_stage", "gradient_accumulation_steps", "gradient_clipping", "offload_optimizer_device", "offload_param_device", "zero3_save_16bit_model")
+    names = (
+        "zero_stage",
+        "gradient_accumulation_steps",
+        "gradient_clipping",
+        "offload_optimizer_device",
+        "offload_param_device",
+        "zero3_save_16bit_model",
+    )
     written = [name for name in names if accelerate.has(f"deepspeed_config.{name}")]
     if accelerate.value("mixed_precision") is not None:
         written.append("mixed_precision")
@@ -121,7 +135,8 @@ def accelerate_settings(document: Document, job: Job) -> Iterator[Hit]:
             at=document.root,
             path="",
             message=f"{accelerate.source} says {', '.join(written)} too",
-            effect="with this file (deepspeed_config_file, or the Trainer's deepspeed argument) Accelerate refuses to start",
+            effect="with this file (deepspeed_config_file, or the Trainer's deepspeed argument) Accelerate "
+            "refuses to start",
             fix=f"keep them here and remove them from {accelerate.source}",
         )
 
@@ -142,31 +157,66 @@ def zero_stages(document: Document, job: Job) -> Iterator[Hit]:
 
 RULES = (
     Rule(
-        code="PR101", name="no-zero-section", severity="error", reads="deepspeed", needs=("accelerate",), check=no_zero_section,
+        code="PR101",
+        name="no-zero-section",
+        severity="error",
+        reads="deepspeed",
+        needs=("accelerate",),
+        check=no_zero_section,
         summary="A DeepSpeed JSON without zero_optimization, which Accelerate refuses.",
     ),
     Rule(
-        code="PR102", name="two-precisions", severity="error", reads="deepspeed", check=precision, url=PRECISION_URL,
+        code="PR102",
+        name="two-precisions",
+        severity="error",
+        reads="deepspeed",
+        check=precision,
+        url=PRECISION_URL,
         summary="mixed_precision against the precision of the DeepSpeed JSON.",
     ),
     Rule(
-        code="PR103", name="no-precision", severity="warning", reads="deepspeed", needs=("accelerate",), check=plain_precision,
+        code="PR103",
+        name="no-precision",
+        severity="warning",
+        reads="deepspeed",
+        needs=("accelerate",),
+        check=plain_precision,
         summary='"auto" precision without --mixed_precision.',
     ),
     Rule(
-        code="PR104", name="init-flag-below-stage-3", severity="warning", reads="deepspeed", needs=("accelerate",), check=init_flag,
+        code="PR104",
+        name="init-flag-below-stage-3",
+        severity="warning",
+        reads="deepspeed",
+        needs=("accelerate",),
+        check=init_flag,
         summary="zero3_init_flag with a JSON below stage 3.",
     ),
     Rule(
-        code="PR105", name="file-not-read", severity="error", reads="deepspeed", needs=("accelerate",), check=not_deepspeed,
+        code="PR105",
+        name="file-not-read",
+        severity="error",
+        reads="deepspeed",
+        needs=("accelerate",),
+        check=not_deepspeed,
         summary="A DeepSpeed JSON beside an Accelerate file that starts something else.",
     ),
     Rule(
-        code="PR106", name="settings-in-both", severity="error", reads="deepspeed", needs=("accelerate",), check=accelerate_settings,
+        code="PR106",
+        name="settings-in-both",
+        severity="error",
+        reads="deepspeed",
+        needs=("accelerate",),
+        check=accelerate_settings,
         summary="DeepSpeed settings in both files.",
     ),
     Rule(
-        code="PR107", name="two-stages", severity="error", reads="deepspeed", needs=("accelerate",), check=zero_stages,
+        code="PR107",
+        name="two-stages",
+        severity="error",
+        reads="deepspeed",
+        needs=("accelerate",),
+        check=zero_stages,
         summary="Two files with two ZeRO stages.",
     ),
 )

@@ -57,15 +57,27 @@ def byte_order_mark(document: Document, job: Job) -> Iterator[Hit]:
 
 RULES = (
     Rule(
-        code="RD201", name="repeated-key", severity="error", reads="any", check=repeated_keys,
+        code="RD201",
+        name="repeated-key",
+        severity="error",
+        reads="any",
+        check=repeated_keys,
         summary="A key that stands twice in one mapping.",
     ),
     Rule(
-        code="RD202", name="not-strict-json", severity="warning", reads="any", check=not_strict,
+        code="RD202",
+        name="not-strict-json",
+        severity="warning",
+        reads="any",
+        check=not_strict,
         summary="Text that only an hjson reader takes.",
     ),
     Rule(
-        code="RD203", name="byte-order-mark", severity="warning", reads="any", check=byte_order_mark,
+        code="RD203",
+        name="byte-order-mark",
+        severity="warning",
+        reads="any",
+        check=byte_order_mark,
         summary="A byte-order mark before strict JSON.",
     ),
 )

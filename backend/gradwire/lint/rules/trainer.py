@@ -41,7 +41,8 @@ def mismatches(document: Document, job: Job) -> Iterator[Hit]:
         yield Hit(
             at=member.node,
             path=path,
-            message=f"{path} is {shown(value)}, and the Trainer's {argument} is {shown(given)}" + ("" if written else " by default"),
+            message=f"{path} is {shown(value)}, and the Trainer's {argument} is {shown(given)}"
+            + ("" if written else " by default"),
             effect="the Trainer stops: values that mismatch TrainingArguments",
             fix='write "auto"',
             severity=None if written else "warning",
@@ -67,13 +68,24 @@ def _betas(document: Document, trainer: Document) -> Iterator[Hit]:
 def _train_batch(document: Document, job: Job, trainer: Document) -> Iterator[Hit]:
     member = document.member("train_batch_size")
     size, world = whole(member.node.data) if member else None, job.num_processes
-    micro, steps = whole(trainer.value("per_device_train_batch_size", 8)), whole(trainer.value("gradient_accumulation_steps", 1))
-    if member is None or size is None or world is None or micro is None or steps is None or size == micro * steps * world:
+    micro, steps = (
+        whole(trainer.value("per_device_train_batch_size", 8)),
+        whole(trainer.value("gradient_accumulation_steps", 1)),
+    )
+    if (
+        member is None
+        or size is None
+        or world is None
+        or micro is None
+        or steps is None
+        or size == micro * steps * world
+    ):
         return
     yield Hit(
         at=member.node,
         path="train_batch_size",
-        message=f"train_batch_size is {size}, and the Trainer's {micro} x {steps} on {world} processes is {micro * steps * world}",
+        message=f"train_batch_size is {size}, and the Trainer's {micro} x {steps} on {world} processes is "
+        f"{micro * steps * world}",
         effect="the Trainer stops: values that mismatch TrainingArguments",
         fix=f'write "auto", or {micro * steps * world}',
     )
@@ -85,9 +97,18 @@ def lost_arguments(document: Document, job: Job) -> Iterator[Hit]:
     if trainer is None:
         return
     cases = (
-        ("gradient_clipping", "max_grad_norm", 1.0, "DeepSpeed clips at 1.0", "https://github.com/huggingface/transformers/issues/37566"),
         (
-            "gradient_accumulation_steps", "gradient_accumulation_steps", 1, "Accelerate writes 1 into it: gradients are not accumulated",
+            "gradient_clipping",
+            "max_grad_norm",
+            1.0,
+            "DeepSpeed clips at 1.0",
+            "https://github.com/huggingface/transformers/issues/37566",
+        ),
+        (
+            "gradient_accumulation_steps",
+            "gradient_accumulation_steps",
+            1,
+            "Accelerate writes 1 into it: gradients are not accumulated",
             "https://github.com/huggingface/accelerate/issues/1970",
         ),
     )
@@ -104,7 +125,11 @@ def lost_arguments(document: Document, job: Job) -> Iterator[Hit]:
             )
     params = document.mapping("optimizer.params")
     if document.has("optimizer"):
-        for name, argument, default in (("lr", "learning_rate", 5e-5), ("weight_decay", "weight_decay", 0.0), ("eps", "adam_epsilon", 1e-8)):
+        for name, argument, default in (
+            ("lr", "learning_rate", 5e-5),
+            ("weight_decay", "weight_decay", 0.0),
+            ("eps", "adam_epsilon", 1e-8),
+        ):
             given = trainer.value(argument, default)
             hidden = {"lr": 0.001, "weight_decay": 0, "eps": 1e-8}[name]
             if name not in params and trainer.has(argument) and given != hidden:
@@ -127,7 +152,8 @@ def two_schedulers(document: Document, job: Job) -> Iterator[Hit]:
     yield Hit(
         at=member.node,
         path="scheduler.type",
-        message=f"scheduler {member.node.data}, and the Trainer's lr_scheduler_type is {wanted}" + ("" if trainer.has("lr_scheduler_type") else " by default"),
+        message=f"scheduler {member.node.data}, and the Trainer's lr_scheduler_type is {wanted}"
+        + ("" if trainer.has("lr_scheduler_type") else " by default"),
         effect=f"the JSON wins: {member.node.data} is used and lr_scheduler_type is ignored",
         fix="remove the scheduler section, or name the same schedule in both",
         severity=None if trainer.has("lr_scheduler_type") else "warning",
@@ -220,35 +246,74 @@ def split_batches(document: Document, job: Job) -> Iterator[Hit]:
 
 RULES = (
     Rule(
-        code="TR101", name="mismatch", severity="error", reads="deepspeed", needs=("trainer",), check=mismatches, url=MISMATCH_URL,
+        code="TR101",
+        name="mismatch",
+        severity="error",
+        reads="deepspeed",
+        needs=("trainer",),
+        check=mismatches,
+        url=MISMATCH_URL,
         summary="A value that differs between the DeepSpeed JSON and the Trainer's arguments.",
     ),
     Rule(
-        code="TR102", name="lost-argument", severity="error", reads="deepspeed", needs=("trainer",), check=lost_arguments,
+        code="TR102",
+        name="lost-argument",
+        severity="error",
+        reads="deepspeed",
+        needs=("trainer",),
+        check=lost_arguments,
         summary="An argument that does not arrive because the JSON lacks the key.",
     ),
     Rule(
-        code="TR103", name="two-schedulers", severity="error", reads="deepspeed", needs=("trainer",), check=two_schedulers,
-        url="https://github.com/axolotl-ai-cloud/axolotl/issues/909", summary="A scheduler in the JSON and another one among the arguments.",
+        code="TR103",
+        name="two-schedulers",
+        severity="error",
+        reads="deepspeed",
+        needs=("trainer",),
+        check=two_schedulers,
+        url="https://github.com/axolotl-ai-cloud/axolotl/issues/909",
+        summary="A scheduler in the JSON and another one among the arguments.",
     ),
     Rule(
-        code="TR104", name="two-optimizers", severity="error", reads="deepspeed", needs=("trainer",), check=two_optimizers,
+        code="TR104",
+        name="two-optimizers",
+        severity="error",
+        reads="deepspeed",
+        needs=("trainer",),
+        check=two_optimizers,
         summary="An optimizer in the JSON and another one among the arguments.",
     ),
     Rule(
-        code="TR201", name="two-strategies", severity="error", reads="trainer", check=two_strategies,
+        code="TR201",
+        name="two-strategies",
+        severity="error",
+        reads="trainer",
+        check=two_strategies,
         summary="deepspeed and fsdp among the arguments.",
     ),
     Rule(
-        code="TR202", name="two-precisions", severity="error", reads="trainer", check=two_trainer_precisions,
+        code="TR202",
+        name="two-precisions",
+        severity="error",
+        reads="trainer",
+        check=two_trainer_precisions,
         summary="fp16 and bf16 among the arguments.",
     ),
     Rule(
-        code="TR203", name="accelerator-config", severity="error", reads="trainer", check=accelerator_config,
+        code="TR203",
+        name="accelerator-config",
+        severity="error",
+        reads="trainer",
+        check=accelerator_config,
         summary="accelerator_config that the Trainer refuses.",
     ),
     Rule(
-        code="TR204", name="split-batches", severity="error", reads="trainer", check=split_batches,
-        url="https://github.com/huggingface/accelerate/issues/358", summary="A split batch that does not divide by the processes.",
+        code="TR204",
+        name="split-batches",
+        severity="error",
+        reads="trainer",
+        check=split_batches,
+        url="https://github.com/huggingface/accelerate/issues/358",
+        summary="A split batch that does not divide by the processes.",
     ),
 )
