@@ -26,7 +26,7 @@ def preset_path(name: str) -> Path:
     # Looked up, never joined unseen: `../` and absolute paths are not in the list.
     if name in names:
         return presets_folder() / f"{name}{_SUFFIX}"
-    shown = json.dumps(name)
+    shown = json.dumps(name if len(name) <= 60 else f"{name[:57]}...")
     inside = [known for known in names if known.startswith(f"{name}/")]
     if inside:
         raise UsageError(f"{shown} is a group of presets: {', '.join(inside)}")

@@ -174,6 +174,22 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     assert "outside the recipe's own folder" in message_of(path)
 
 
+def test_names_that_no_file_can_have_are_refused(tmp_path: Path) -> None:
+    long = "x" * 5000
+    assert "neither a preset nor a file" in message_of(long)
+    assert "cannot be read" in message_of(f"{long}.yaml")
+    assert "no such file beside" in message_of(write(tmp_path, f"extends: {long}.yaml\n"))
+    assert "outside the recipe's own folder" in message_of(write(tmp_path, 'extends: "a\\0.yaml"\n'))
+    assert "neither a preset nor a file" in message_of(write(tmp_path, 'extends: "a\\0"\n'))
+
+
+def test_a_circle_of_links_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").symlink_to(tmp_path / "b.yaml")
+    (tmp_path / "b.yaml").symlink_to(tmp_path / "a.yaml")
+    assert "cannot be read" in message_of(str(tmp_path / "a.yaml"))
+    assert "no such file beside" in message_of(write(tmp_path, "extends: a.yaml\n"))
+
+
 def test_faults_of_an_extended_file_name_that_file(tmp_path: Path) -> None:
     write(tmp_path, "training:\n  sed: 1\n", "base.yaml")
     text = message_of(write(tmp_path, "extends: base.yaml\ntraining:\n  max_step: 3\n"))
