@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from pathlib import Path
@@ -32,6 +31,8 @@ def preset_path(name: str) -> Path:
         raise UsageError(f"{shown} is a group of presets: {', '.join(inside)}")
     if ".." in name.split("/") or name.startswith("/"):
         raise UsageError(f"{shown} is neither a preset's name, which has no '..' and no leading '/', nor a file")
+    import difflib
+
     close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}?" if close else "`gradwire presets` lists them"
     raise UsageError(f"{shown} is neither a preset nor a file ({hint})")
