@@ -196,8 +196,8 @@ def test_faults_of_an_extended_file_name_that_file(tmp_path: Path) -> None:
 
 
 def test_a_rule_points_at_the_value_written_last() -> None:
-    text = message_of("cpu/powersgd", "training.max_steps=3")
-    assert "--set training.max_steps=3 training.max_steps: all 3 steps are warm-up" in text
+    text = message_of("cpu/powersgd", "training.max_steps=2")
+    assert "--set training.max_steps=2 training.max_steps: PowerSGD starts at step 2" in text
 
 
 def test_device_rules_wait_for_the_device(tmp_path: Path) -> None:
