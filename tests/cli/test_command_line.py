@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_runner import COMMAND, Said
+from tests.cli.command_runner import COMMAND, Said
 
 from gradwire.cli.parser import VERBS
 
