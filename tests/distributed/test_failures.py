@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from real_runs import lowered, run_words, torchrun
+from tests.distributed.real_runs import lowered, run_words, torchrun
 
 pytestmark = pytest.mark.distributed
 
@@ -89,8 +89,11 @@ def test_killed_rank_ends_the_others_with_a_message(tmp_path: Path) -> None:
             [sys.executable, "-m", "gradwire.train", str(folder)],
             env={
                 **os.environ,
-                **{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"},
-                **{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port},
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
             },
             stderr=subprocess.PIPE,
             text=True,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from real_runs import Finished, lowered, run_words, torchrun
+from tests.distributed.real_runs import Finished, lowered, run_words, torchrun
 
 from gradwire.measure.measurement import read_measurement
 

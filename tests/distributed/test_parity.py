@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from real_runs import lowered, run_words, torchrun, train_with_launcher
+from tests.distributed.real_runs import lowered, run_words, torchrun, train_with_launcher
 
 from gradwire.documents.measurement_schema import Measurement
 from gradwire.plan import Backend
