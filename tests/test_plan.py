@@ -139,8 +139,9 @@ for m in json.loads(sys.argv[1]):
             n_layer=m["layers"], n_head=heads, n_inner=m["intermediate_size"], tie_word_embeddings=tied)
     else:
         config = LlamaConfig(vocab_size=m["vocab_size"], max_position_embeddings=m["sequence_length"],
-            hidden_size=width, num_hidden_layers=m["layers"], num_attention_heads=heads, num_key_value_heads=m["key_value_heads"],
-            intermediate_size=m["intermediate_size"] or 4 * width, tie_word_embeddings=tied)
+            hidden_size=width, num_hidden_layers=m["layers"], num_attention_heads=heads,
+            num_key_value_heads=m["key_value_heads"], tie_word_embeddings=tied,
+            intermediate_size=m["intermediate_size"] or 4 * width)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     shapes = {}

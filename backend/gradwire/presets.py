@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from pathlib import Path
@@ -26,12 +25,14 @@ def preset_path(name: str) -> Path:
     # Looked up, never joined unseen: `../` and absolute paths are not in the list.
     if name in names:
         return presets_folder() / f"{name}{_SUFFIX}"
-    shown = json.dumps(name)
+    shown = json.dumps(name if len(name) <= 60 else f"{name[:57]}...")
     inside = [known for known in names if known.startswith(f"{name}/")]
     if inside:
         raise UsageError(f"{shown} is a group of presets: {', '.join(inside)}")
     if ".." in name.split("/") or name.startswith("/"):
         raise UsageError(f"{shown} is neither a preset's name, which has no '..' and no leading '/', nor a file")
+    import difflib
+
     close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]}?" if close else "`gradwire presets` lists them"
     raise UsageError(f"{shown} is neither a preset nor a file ({hint})")

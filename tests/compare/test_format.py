@@ -18,6 +18,7 @@ from gradwire.compare.format import loss, memory, percent, rate, seconds, times
         (rate(0.0), "0"),
         (rate(123_456_789.0), "123.5M"),
         (times(1.835), "1.83x"),
+        (times(0.4803), "0.48x"),
         (times(101.4), "101x"),
         (seconds(0.0123), "12.3 ms"),
         (seconds(1.234), "1.23 s"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -75,8 +76,17 @@ def test_other_versions_and_machines_are_said(ran: Make, notes: Make) -> None:
     assert found[1] == "the runs had different versions of torch: 2.13.0, 2.14.0"
 
 
+def test_steps_that_differ_within_a_run_are_said(ran: Make, notes: Make) -> None:
+    run, measurement = ran("accelerate", 2)
+    uneven = replace(measurement, step_seconds=replace(measurement.step_seconds, median=1.0, p95=1.5))
+    (found,) = notes(ran("native", 2), (run, uneven))
+    assert found.startswith("uneven steps (p95 over the median: accelerate on 2 1.50x)")
+
+
 def test_the_notes_of_runs_are_kept_once_with_their_cells(ran: Make, notes: Make) -> None:
     found = notes(
-        ran(notes=["compiled anew"]), ran(repeat=1, notes=["compiled anew"]), ran(num_gpus=2, notes=["compiled anew"])
+        ran(notes=["text: 5 bytes"]),
+        ran(repeat=1, notes=["text: 5 bytes"]),
+        ran(num_gpus=2, notes=["text: 5 bytes", "compiled anew"]),
     )
-    assert found == ["native on 1, native on 2: compiled anew"]
+    assert found == ["every run: text: 5 bytes", "native on 2: compiled anew"]

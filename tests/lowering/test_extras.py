@@ -67,6 +67,9 @@ def test_a_key_that_repeats_the_recipe_is_taken() -> None:
         ),
         ("deepspeed", {DEEPSPEED: {"optimizer": {"params": {"lr": 1.0}}}}, r"but training\.learning_rate makes it"),
         ("deepspeed", {DEEPSPEED: {"steps_per_print": "auto"}}, "only other libraries fill in"),
+        ("deepspeed", {DEEPSPEED: {"steps_per_print": float("inf")}}, "which JSON cannot say"),
+        ("deepspeed", {DEEPSPEED: {"zero_optimization": {"stage": True}}, STRATEGY: "zero1"}, "stage is True, but"),
+        ("deepspeed", {DEEPSPEED: {"zero_optimization.stage": 3}}, r"zero_optimization\.stage: no key of deepspeed"),
         ("deepspeed", {DEEPSPEED: {"scheduler": {"type": "WarmupLR"}}}, "constant over the run"),
         ("accelerate", {DEEPSPEED: {"optimizer": {"type": "Adam"}}, STRATEGY: "zero1"}, "the program builds"),
         ("accelerate", {ACCELERATE: {"num_proceses": 4}}, r"did you mean num_processes\?"),
@@ -93,7 +96,12 @@ def test_wrong_keys_are_refused_with_both_values_or_a_suggestion(
 
 
 def test_a_lossy_lowering_leaves_only_the_wrong_keys_out() -> None:
-    extras = {"gradient_clipp1ng": 1, "dump_state": True, "zero_optimization": {"stage": 3, "sub_group_size": 100}}
+    extras = {
+        "gradient_clipp1ng": 1,
+        "a.b": 2,
+        "dump_state": True,
+        "zero_optimization": {"stage": 3, "sub_group_size": 100},
+    }
     artifact = lowered("deepspeed", {DEEPSPEED: extras, STRATEGY: "zero2"}, allow_lossy=True)
     written = json.loads(artifact.files["deepspeed.json"])
     assert "gradient_clipp1ng" not in written

@@ -90,13 +90,15 @@ def _valid_documents(draw: DrawFn) -> dict[str, Any]:
     on_cpu = device != "cuda"
     method = draw(st.sampled_from(["none", "none", "powersgd", "fp16", "bf16"]))
     strategy = "ddp" if method != "none" else draw(st.sampled_from(["ddp", "ddp", "zero1", "zero2", "zero3", "fsdp"]))
-    stages = 1 if strategy.startswith("zero") else draw(st.sampled_from([1, 1, 2, 4]))
-    ranks = draw(st.integers(2, 4)) if method != "none" and stages > 1 else draw(st.integers(1, 8))
+    stages = 1 if strategy.startswith("zero") or method != "none" else draw(st.sampled_from([1, 1, 2, 4]))
+    ranks = draw(st.integers(1, 8))
     chunks = stages * draw(st.integers(1, 4))
     max_steps = draw(st.integers(8, 200))
     training: dict[str, Any] = {
         "device": device,
-        "precision": draw(st.sampled_from(["fp32", "bf16-mixed", "bf16-true", *([] if on_cpu else ["fp16-mixed"])])),
+        "precision": draw(
+            st.sampled_from(["fp32", "bf16-mixed", "bf16-true", *([] if on_cpu or stages > 1 else ["fp16-mixed"])])
+        ),
         "learning_rate": draw(st.floats(1e-6, 1.0)),
         "weight_decay": draw(st.sampled_from([0.0, 0.01, 0.1])),
         "gradient_clip": draw(st.sampled_from([None, 0.5, 1.0])),
@@ -110,11 +112,14 @@ def _valid_documents(draw: DrawFn) -> dict[str, Any]:
         **draw(_optimizers()),
     }
     training["flash_attention"] = training["precision"] != "fp32" and draw(st.booleans())
-    training["gradient_checkpointing_reentrant"] = training["gradient_checkpointing"] and draw(st.booleans())
+    training["gradient_checkpointing_reentrant"] = (
+        training["gradient_checkpointing"] and stages == 1 and draw(st.booleans())
+    )
     if draw(st.booleans()):
         batch = training["batch_size_per_gpu"] * training["gradient_accumulation"]
         training["global_batch_size"] = batch * ranks
-    overlap = draw(_overlaps(strategy, training["gradient_checkpointing_reentrant"], on_cpu and method == "powersgd"))
+    searchable = not training["gradient_checkpointing_reentrant"] and not (on_cpu and method == "powersgd")
+    overlap = draw(_overlaps(strategy, stages, searchable=searchable, one_bucket=on_cpu and method == "powersgd"))
     return {
         "summary": draw(st.sampled_from([None, "drawn"])),
         "model": draw(_models(tied=stages == 1)),
@@ -167,15 +172,15 @@ def _compressions(draw: DrawFn, method: str, max_steps: int) -> dict[str, Any]:
 
 
 @st.composite
-def _overlaps(draw: DrawFn, strategy: str, reentrant: bool, one_bucket: bool) -> dict[str, Any]:
+def _overlaps(draw: DrawFn, strategy: str, stages: int, *, searchable: bool, one_bucket: bool) -> dict[str, Any]:
     if strategy == "fsdp":
         return {}
     # 64 MiB hold the gradients of every model drawn.
     caps = [64.0] if one_bucket else [None, 0.5, 25.0, 64.0]
     overlap = {"bucket_cap_mb": draw(st.sampled_from(caps))}
     if strategy == "ddp":
-        static_graph = draw(st.booleans())
-        searches = not (static_graph or reentrant or one_bucket) and draw(st.booleans())
+        static_graph = stages == 1 and draw(st.booleans())
+        searches = searchable and not static_graph and draw(st.booleans())
         overlap |= {
             "gradient_as_bucket_view": draw(st.booleans()),
             "static_graph": static_graph,

@@ -35,7 +35,9 @@ def rate(per_second: float | None) -> str:
 
 def times(factor: float | None) -> str:
     """Return a speed-up as `1.84x` or `101x`."""
-    return ABSENT if factor is None else f"{three_digits(factor)}x"
+    if factor is None:
+        return ABSENT
+    return f"{factor:.2f}x" if factor < 10 else f"{three_digits(factor)}x"
 
 
 def seconds(value: float | None) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradwire.compare.format import name_of, percent, processes
+from gradwire.compare.format import name_of, percent, processes, times
 from gradwire.documents.comparison_schema import Cell, Run
 from gradwire.documents.measurement_schema import Measurement
 
 CROWDED = "this shows the machine, not the backend"
 # Repeats of one cell further apart than this say nothing about differences of that size.
 _WIDE_SPREAD = 0.10
+# Steps of one run are alike; where one in twenty takes longer than this many medians, something disturbs them.
+_UNEVEN_STEPS = 1.2
 # More than ideal by more than this is not noise.
 _ABOVE_IDEAL = 1.05
 # Backends that train the same thing end within rounding of each other.
@@ -29,6 +31,7 @@ def notes_on(cells: Sequence[Cell], runs: Sequence[tuple[Run, Measurement | None
         *_above_ideal(cells),
         *_few_repeats(cells),
         *_spread(cells),
+        *_uneven_steps(cells),
         *_lost_repeats(cells, runs),
         *_from_runs(measured),
     ]
@@ -126,6 +129,22 @@ def _spread(cells: Sequence[Cell]) -> list[str]:
     return notes
 
 
+def _uneven_steps(cells: Sequence[Cell]) -> list[str]:
+    uneven = [
+        f"{name_of(cell)} {times(cell.step_seconds_p95 / cell.step_seconds_median)}"
+        for cell in cells
+        if cell.step_seconds_p95 is not None
+        and cell.step_seconds_median
+        and cell.step_seconds_p95 > _UNEVEN_STEPS * cell.step_seconds_median
+    ]
+    if not uneven:
+        return []
+    return [
+        f"uneven steps (p95 over the median: {', '.join(uneven)}): another job on this machine, or work that differs "
+        "from step to step"
+    ]
+
+
 def _lost_repeats(cells: Sequence[Cell], runs: Sequence[tuple[Run, Measurement | None]]) -> list[str]:
     notes = []
     for cell in cells:
@@ -144,4 +163,8 @@ def _from_runs(runs: Sequence[tuple[Run, Measurement]]) -> list[str]:
             cells = notes.setdefault(note, [])
             if name_of(run) not in cells:
                 cells.append(name_of(run))
-    return [f"{', '.join(cells)}: {note}" for note, cells in notes.items()]
+    all_cells = {name_of(run) for run, _ in runs}
+    return [
+        f"{'every run' if len(cells) == len(all_cells) > 1 else ', '.join(cells)}: {note}"
+        for note, cells in notes.items()
+    ]

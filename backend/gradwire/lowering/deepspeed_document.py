@@ -96,6 +96,7 @@ def _precision_sections(plan: Plan) -> dict[str, Any]:
     if zero_stage(plan) == 0:
         # Without ZeRO, DeepSpeed's own 16-bit wrapper takes a step on zero gradients before the first one: weights
         # decay once too often and Adam counts from 1. Autocast has no wrapper.
+        # https://github.com/deepspeedai/DeepSpeed/issues/5151
         names = {"bf16-mixed": "bfloat16", "fp16-mixed": "float16"}
         autocast = {"enabled": True, "dtype": names[precision]} if precision in names else {"enabled": False}
         # bf16-true: DeepSpeed trains whatever type the program gives the model; its own modes need ZeRO.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Set
+import math
+from collections.abc import Iterator, Mapping, Set
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +13,6 @@ from gradwire.lowering.fields import Refusal
 
 # What the recipe decides, by dotted key of the target file: (recipe field, value in the target's spelling).
 Decided = Mapping[str, tuple[str, Any]]
-
-_ABSENT = object()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,10 +35,13 @@ def refuse_extras(extras: Mapping[str, Any], target: Target) -> list[Refusal]:
     """Return a refusal of every key of `extras` that is unknown, forbidden, left to be filled in, or contradictory."""
     complaints = list(_complaints(extras, target))
     kept = deepcopy(dict(extras))
-    for key, _, _ in complaints:
-        _remove(kept, key)
-    path = f"backends.{target.section}"
-    return [Refusal(path=path, limit=limit, nearest=nearest, fallback={path: kept}) for _, limit, nearest in complaints]
+    for complaint in complaints:
+        _remove(kept, complaint.path)
+    section = f"backends.{target.section}"
+    return [
+        Refusal(path=section, limit=complaint.limit, nearest=complaint.nearest, fallback={section: kept})
+        for complaint in complaints
+    ]
 
 
 def merge_extras(document: Mapping[str, Any], extras: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,66 +49,93 @@ def merge_extras(document: Mapping[str, Any], extras: Mapping[str, Any]) -> dict
     merged = dict(document)
     for key, value in extras.items():
         present = merged.get(key)
-        merged[key] = (
-            merge_extras(present, value) if isinstance(present, Mapping) and isinstance(value, Mapping) else value
-        )
+        if isinstance(present, Mapping) and isinstance(value, Mapping):
+            merged[key] = merge_extras(present, value)
+        else:
+            merged[key] = value
     return merged
 
 
-def dotted_keys(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def dotted_keys(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Return each leaf of `document` as (dotted key, value); an empty section is a leaf."""
+    for path, value in _leaves(document, ()):
+        yield ".".join(path), value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Complaint:
+    path: tuple[str, ...]
+    limit: str
+    nearest: str
+
+
+def _leaves(document: Mapping[str, Any], parents: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, value in document.items():
-        path = f"{prefix}{key}"
+        path = (*parents, key)
         if isinstance(value, Mapping) and value:
-            yield from dotted_keys(value, f"{path}.")
+            yield from _leaves(value, path)
         else:
             yield path, value
 
 
-def _complaints(extras: Mapping[str, Any], target: Target) -> Iterator[tuple[str, str, str]]:
+def _complaints(extras: Mapping[str, Any], target: Target) -> Iterator[_Complaint]:
     for key, value in extras.items():
         if key not in target.known:
-            yield _unknown(key, key, target.known, target.file)
+            yield _unknown((key,), target.known, target.file)
         elif key in target.forbidden:
-            yield key, f"{key}: {target.forbidden[key]}", f"{key} left out"
+            yield _without((key,), f"{key}: {target.forbidden[key]}")
         elif isinstance(value, Mapping):
-            yield from _nested_complaints(key, value, target)
+            yield from _complaints_below(key, value, target)
         else:
-            # A plain value in place of a section would wipe out what the recipe decides below it.
-            below = [(path, decided) for path, decided in target.decided.items() if path.startswith(f"{key}.")]
-            for path, (field, decided_value) in below[:1]:
-                limit = f"{key} is {value!r}, but {path} is {decided_value!r} by {field}"
-                yield key, limit, f"{key} left out"
-            if not below:
-                yield from _value_complaint(key, value, target)
+            yield from _complaints_of_value(key, value, target)
 
 
-def _nested_complaints(key: str, section: Mapping[str, Any], target: Target) -> Iterator[tuple[str, str, str]]:
+def _complaints_of_value(key: str, value: Any, target: Target) -> Iterator[_Complaint]:
+    below = next((path for path in target.decided if path.startswith(f"{key}.")), None)
+    if below is None:
+        yield from _contradictions((key,), value, target)
+    else:
+        # A plain value in place of a section would wipe out what the recipe decides in it.
+        field, decided = target.decided[below]
+        yield _without((key,), f"{key} is {value!r}, but {below} is {decided!r} by {field}")
+
+
+def _complaints_below(key: str, section: Mapping[str, Any], target: Target) -> Iterator[_Complaint]:
     known = target.known_below.get(key)
-    unknown = [name for name in section if known is not None and name not in known]
-    for name in unknown:
-        yield _unknown(f"{key}.{name}", name, known or (), f"{key} in {target.file}")
-    for path, value in dotted_keys({name: section[name] for name in section if name not in unknown}, f"{key}."):
-        yield from _value_complaint(path, value, target)
+    for name, value in section.items():
+        if known is not None and name not in known:
+            yield _unknown((key, name), known, f"{key} in {target.file}")
+        else:
+            for path, leaf in _leaves({name: value}, (key,)):
+                yield from _contradictions(path, leaf, target)
 
 
-def _unknown(path: str, name: str, known: Iterable[str], place: str) -> tuple[str, str, str]:
-    near = difflib.get_close_matches(name, sorted(known), n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
-    return path, f"{path}: no key of {place}{hint}", f"{path} left out"
-
-
-def _value_complaint(path: str, value: Any, target: Target) -> Iterator[tuple[str, str, str]]:
-    field, decided_value = target.decided.get(path, (None, _ABSENT))
+def _contradictions(path: tuple[str, ...], value: Any, target: Target) -> Iterator[_Complaint]:
+    key = ".".join(path)
     if value == "auto":
-        yield path, f"{path} is 'auto', which only other libraries fill in", f"{path} left out"
-    elif field is not None and value != decided_value:
-        limit = f"{path} is {value!r}, but {field} makes it {decided_value!r}"
-        yield path, limit, f"{path}: {decided_value!r} (change {field})"
+        yield _without(path, f"{key} is 'auto', which only other libraries fill in")
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield _without(path, f"{key} is {value}, which JSON cannot say")
+    elif key in target.decided:
+        field, decided = target.decided[key]
+        # True equals 1 in Python, but not to every loader.
+        if value != decided or isinstance(value, bool) != isinstance(decided, bool):
+            limit = f"{key} is {value!r}, but {field} makes it {decided!r}"
+            yield _Complaint(path=path, limit=limit, nearest=f"{key}: {decided!r} (change {field})")
 
 
-def _remove(document: dict[str, Any], path: str) -> None:
-    *parents, last = path.split(".")
+def _unknown(path: tuple[str, ...], known: Set[str], place: str) -> _Complaint:
+    near = difflib.get_close_matches(path[-1], sorted(known), n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return _without(path, f"{'.'.join(path)}: no key of {place}{hint}")
+
+
+def _without(path: tuple[str, ...], limit: str) -> _Complaint:
+    return _Complaint(path=path, limit=limit, nearest=f"{'.'.join(path)} left out")
+
+
+def _remove(document: dict[str, Any], path: tuple[str, ...]) -> None:
+    *parents, last = path
     for name in parents:
         document = document[name]
     document.pop(last, None)

@@ -74,16 +74,15 @@ def compression_needs_whole_gradients(recipe: Recipe) -> Broken | None:
     )
 
 
-def compression_needs_data_parallel_ranks(recipe: Recipe) -> Broken | None:
-    """A pipeline that takes all processes averages no gradients."""
+def compression_has_no_pipeline(recipe: Recipe) -> Broken | None:
+    """A stage's gradients arrive once per chunk, which no compression hook counts on."""
     method = recipe.communication.compression.method
-    if method == "none" or stage_count(recipe) == 1 or data_parallel_size(recipe) != 1:
+    if method == "none" or stage_count(recipe) == 1:
         return None
     return Broken(
-        paths=(_METHOD, "parallelism.pipeline.stages", "training.num_gpus"),
-        message=f"compression {method} has nothing to compress: the pipeline's {stage_count(recipe)} stages take all "
-        f"{recipe.training.num_gpus} processes, so no gradients are averaged; "
-        "use compression.method none, or fewer stages",
+        paths=(_METHOD, "parallelism.pipeline.chunks", "parallelism.pipeline.stages", "training.num_gpus"),
+        message=f"compression {method} does not combine with a pipeline of {stage_count(recipe)} stages; "
+        "use compression.method none, or parallelism.pipeline null",
     )
 
 
@@ -115,6 +114,17 @@ def static_graph_finds_unused_itself(recipe: Recipe) -> Broken | None:
         paths=(f"{_OVERLAP}.find_unused_parameters", f"{_OVERLAP}.static_graph"),
         message="static_graph promises that the used parameters never change, so there is nothing for "
         "find_unused_parameters to search; keep one of the two",
+    )
+
+
+def static_graph_has_no_pipeline(recipe: Recipe) -> Broken | None:
+    """Measured with torch 2.13, 2 stages x 2 pipelines: the losses drift from those without static_graph, unsaid."""
+    if not recipe.communication.overlap.static_graph or stage_count(recipe) == 1:
+        return None
+    return Broken(
+        paths=(f"{_OVERLAP}.static_graph", "parallelism.pipeline.chunks", "training.num_gpus"),
+        message=f"static_graph gives wrong gradients with a pipeline of {stage_count(recipe)} stages, whose chunks run "
+        "several backward passes a step; set it to false",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NoReturn
@@ -36,7 +37,7 @@ def locate(reference: str) -> Located:
     """
     path = Path(reference)
     is_file_name = reference.endswith(SUFFIXES) or reference.startswith(("./", "/"))
-    if not is_file_name and (reference in preset_names() or not path.exists()):
+    if not is_file_name and (reference in preset_names() or not _exists(path)):
         return _locate_preset(reference)
     return Located(name=path.stem, path=path, source=reference, layer="file")
 
@@ -66,7 +67,7 @@ def _next(document: Document, current: Located, visited: list[Located]) -> Locat
         following = _locate_extended(reference, current)
     except UsageError as error:
         _refuse(document, str(error))
-    if following.path.resolve() in [known.path.resolve() for known in visited]:
+    if _real(following.path) in [_real(known.path) for known in visited]:
         circle = " -> ".join([known.source for known in visited] + [following.source])
         _refuse(document, f"goes in a circle: {circle}")
     if len(visited) == MAX_CHAIN:
@@ -77,15 +78,27 @@ def _next(document: Document, current: Located, visited: list[Located]) -> Locat
 def _locate_extended(reference: str, current: Located) -> Located:
     if not reference.endswith(SUFFIXES):
         return _locate_preset(reference)
-    folder = current.path.parent.resolve()
     path = current.path.parent / reference
-    if current.layer == "preset" or "\0" in reference or not path.resolve().is_relative_to(folder):
+    if current.layer == "preset" or not _real(path).is_relative_to(_real(current.path.parent)):
         raise UsageError(
             f"{show_value(reference)} is outside the recipe's own folder; name a preset, or a file beside it"
         )
-    if not path.is_file():
+    if not _exists(path):
         raise UsageError(f"{show_value(reference)}: no such file beside {current.source}")
     return Located(name=path.stem, path=path, source=str(path), layer="file")
+
+
+def _real(path: Path) -> Path:
+    """Return `path` with links followed; unlike Path.resolve, a circle of links is left as it is."""
+    return Path(os.path.realpath(path))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        # Too long a name, or a circle of links.
+        return False
 
 
 def _locate_preset(name: str) -> Located:

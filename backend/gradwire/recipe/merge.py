@@ -64,6 +64,8 @@ def _over(
     if not both_are_mappings:
         _forget(path, keys, values)
     values[path] = _origin(layer, layer.document.value_places.get(path))
+    if isinstance(above, list):
+        return [_over(None, item, (*path, index), layer, keys, values) for index, item in enumerate(above)]
     if not isinstance(above, dict):
         return above
     result = dict(below) if both_are_mappings else {}

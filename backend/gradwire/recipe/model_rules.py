@@ -97,6 +97,29 @@ def reentrant_needs_checkpointing(recipe: Recipe) -> Broken | None:
     )
 
 
+def reentrant_has_no_pipeline(recipe: Recipe) -> Broken | None:
+    """A stage's backward pass names its inputs, which torch's reentrant checkpointing refuses."""
+    training = recipe.training
+    if not (training.gradient_checkpointing and training.gradient_checkpointing_reentrant) or stage_count(recipe) == 1:
+        return None
+    return Broken(
+        paths=(f"{_CHECKPOINTING}_reentrant", "parallelism.pipeline.chunks", "training.num_gpus"),
+        message=f"reentrant gradient checkpointing fails with a pipeline of {stage_count(recipe)} stages; "
+        "set gradient_checkpointing_reentrant to false",
+    )
+
+
+def fp16_has_no_pipeline(recipe: Recipe) -> Broken | None:
+    """The loss, and so its scale, lives on the last stage only."""
+    if recipe.training.precision != "fp16-mixed" or stage_count(recipe) == 1:
+        return None
+    return Broken(
+        paths=("training.precision", "parallelism.pipeline.chunks", "training.num_gpus"),
+        message=f"fp16-mixed cannot scale its loss over {stage_count(recipe)} pipeline stages; "
+        "use bf16-mixed or bf16-true",
+    )
+
+
 def reentrant_runs_once_per_parameter(recipe: Recipe) -> Broken | None:
     """Reentrant recomputation and DDP's search for unused parameters mark a parameter ready twice."""
     training, overlap = recipe.training, recipe.communication.overlap

@@ -11,6 +11,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.documents.plan_schema import Plan, SettledPipeline
+from gradwire.documents.recipe_schema import Model
 from gradwire.errors import UsageError
 from gradwire.train.clip import clip_gradients
 from gradwire.train.communication import ddp_options
@@ -70,7 +71,7 @@ def build(setting: Setting, device: Any) -> PipelineEngine:
     plan, pipeline = setting.plan, setting.plan.pipeline
     if pipeline is None:
         raise ValueError("the plan has no pipeline")
-    _check(plan, pipeline)
+    _check(plan)
     recipe = plan.recipe
     strategy = recipe.parallelism.data.strategy
     mesh = init_device_mesh(
@@ -88,11 +89,28 @@ def build(setting: Setting, device: Any) -> PipelineEngine:
     if strategy == "fsdp":
         shard(module, module.blocks, mesh["data"], recipe)
     elif plan.batch.data_parallel_size > 1:
-        wrapped = DistributedDataParallel(
-            module, process_group=mesh.get_group("data"), **ddp_options(recipe.communication.overlap)
-        )
+        options = ddp_options(recipe.communication.overlap)
+        wrapped = DistributedDataParallel(module, process_group=mesh.get_group("data"), **options)
+        _settle_buckets(wrapped, _example_input(setting.model, device, weights_dtype(recipe.training), index))
     stage = PipelineStage(wrapped, index, pipeline.stages, device, group=mesh.get_group("stage"))
     return PipelineEngine(plan, pipeline, mesh, _schedule(plan, pipeline, stage), wrapped)
+
+
+def _settle_buckets(stage: Any, example: Any) -> None:
+    """Run one backward pass of zeros through `stage`, a DistributedDataParallel, before the schedule does.
+
+    DDP notes the order of gradients in its first backward pass and rebuilds its buckets in the forward pass after
+    it. Schedules that start with two backward passes in a row (GPipe; 1F1B where chunks = stages) make it note every
+    parameter twice, which fails inside torch.
+    """
+    (stage(example).float().sum() * 0).backward()
+    stage.zero_grad()
+
+
+def _example_input(model: Model, device: Any, dtype: Any, index: int) -> Any:
+    if index == 0:
+        return torch.zeros(1, model.sequence_length, dtype=torch.long, device=device)
+    return torch.zeros(1, model.sequence_length, model.hidden_size, dtype=dtype, device=device, requires_grad=True)
 
 
 def _schedule(plan: Plan, pipeline: SettledPipeline, stage: Any) -> Any:
@@ -112,17 +130,14 @@ def _schedule(plan: Plan, pipeline: SettledPipeline, stage: Any) -> Any:
             assert_never(unknown)
 
 
-def _check(plan: Plan, pipeline: SettledPipeline) -> None:
+def _check(plan: Plan) -> None:
     recipe = plan.recipe
     strategy = recipe.parallelism.data.strategy
     if plan.backend != "native" or strategy not in ("ddp", "fsdp"):
         raise UsageError(f"parallelism.pipeline runs on native with ddp or fsdp, not on {plan.backend} with {strategy}")
     if recipe.training.precision == "fp16-mixed":
         raise UsageError("training.precision: fp16-mixed cannot scale its loss over pipeline stages; use bf16-mixed")
+    if recipe.communication.overlap.static_graph:
+        raise UsageError("communication.overlap.static_graph: fails inside torch with pipeline stages; set it false")
     if recipe.communication.compression.method != "none":
         raise UsageError("communication.compression: works without a pipeline only; set method: none")
-    if pipeline.schedule == "gpipe" and strategy == "ddp" and plan.batch.data_parallel_size > 1:
-        raise UsageError(
-            "parallelism.pipeline.schedule: gpipe with ddp over several data-parallel ranks fails inside torch; "
-            "use 1f1b, or parallelism.data.strategy: fsdp"
-        )
