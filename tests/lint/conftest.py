@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from oracle_client import Oracle
+from tests.lint.oracle_client import Oracle
 
 _NEEDED = ("torch", "deepspeed", "accelerate", "transformers")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pairs_deepspeed import ABSENT, ds
+from tests.lint.pairs_deepspeed import ABSENT, ds
 
 from gradwire.lint.job import LaunchFacts
 

@@ -6,11 +6,11 @@ import socket
 from typing import Any
 
 import pytest
-from linting import lint
-from oracle_client import Oracle
-from pairs_accelerate import FILE_ONLY, ZERO2, ac, fsdp, plugin
-from pairs_accelerate import PAIRS as ACCELERATE_PAIRS
-from pairs_deepspeed import ABSENT, PAIRS, ds, warmup
+from tests.lint.linting import lint
+from tests.lint.oracle_client import Oracle
+from tests.lint.pairs_accelerate import FILE_ONLY, ZERO2, ac, fsdp, plugin
+from tests.lint.pairs_accelerate import PAIRS as ACCELERATE_PAIRS
+from tests.lint.pairs_deepspeed import ABSENT, PAIRS, ds, warmup
 
 from gradwire.lint.tree import Document
 

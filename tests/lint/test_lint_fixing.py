@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from linting import codes, lint
-from pairs_accelerate import PAIRS as ACCELERATE_PAIRS
-from pairs_deepspeed import PAIRS
+from tests.lint.linting import codes, lint
+from tests.lint.pairs_accelerate import PAIRS as ACCELERATE_PAIRS
+from tests.lint.pairs_deepspeed import PAIRS
 
 from gradwire.errors import UsageError
 from gradwire.lint import lint_files

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from linting import codes, lint
-from pairs_accelerate import FILE_ONLY, TRAINER, ZERO2, ac, fsdp, plugin
-from pairs_deepspeed import ABSENT, ds, warmup
+from tests.lint.linting import codes, lint
+from tests.lint.pairs_accelerate import FILE_ONLY, TRAINER, ZERO2, ac, fsdp, plugin
+from tests.lint.pairs_deepspeed import ABSENT, ds, warmup
 
 from gradwire.lint.finding import Finding
 from gradwire.lint.job import LaunchFacts, Versions

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from linting import lint
-from oracle_client import Oracle
+from tests.lint.linting import lint
+from tests.lint.oracle_client import Oracle
 
 from gradwire.lint.finding import Finding
 from gradwire.lint.schema import load_schema, section_of

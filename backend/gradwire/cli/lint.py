@@ -22,7 +22,7 @@ EXAMPLES = """\
   gradwire lint ds_config.json
   gradwire lint accelerate.yaml ds_config.json --num-processes 8
   gradwire lint ds_config.json --trainer-arguments args.json
-  gradwire lint --fix --diff configs/*.json        # show the safe fixes, write nothing
+  gradwire lint --diff configs/*.json      # show the safe fixes, write nothing
   gradwire lint --format sarif configs/*.json > lint.sarif"""
 
 

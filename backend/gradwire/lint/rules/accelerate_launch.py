@@ -171,6 +171,7 @@ def device_count(document: Document, job: Job) -> Iterator[Hit]:
             message=f"{processes // machines} processes on this machine and {len(named)} devices in gpu_ids",
             effect="the processes without a device of their own fail: invalid device ordinal",
             fix=f"name {processes // machines} devices, or start {len(named) * machines} processes",
+            severity="warning",
         )
 
 

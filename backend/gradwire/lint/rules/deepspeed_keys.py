@@ -179,6 +179,10 @@ def _section_may_be(spec: dict[str, object], value: object) -> bool:
     return (value is None and "null" in kinds) or (isinstance(value, bool) and "boolean" in kinds)
 
 
+# Sections whose values are first looked at by a feature that most files do not use.
+_READ_LATE = ("aio", "activation_checkpointing", "pipeline")
+
+
 def refused_values(document: Document, job: Job) -> Iterator[Hit]:
     """Values at which DeepSpeed stops, when it reads the file or when it first uses them."""
     for each, misfit in misfits(document):
@@ -194,6 +198,7 @@ def refused_values(document: Document, job: Job) -> Iterator[Hit]:
                 if each.section["x-unknown-keys"] == "refused"
                 else "DeepSpeed fails when it reads or first uses it",
                 fix=f"write {value.strip() if edits else misfit.expected}",
+                severity="warning" if each.section_path in _READ_LATE and value is not None else None,
                 edits=edits,
             )
 

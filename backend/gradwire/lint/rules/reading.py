@@ -22,6 +22,7 @@ def repeated_keys(document: Document, job: Job) -> Iterator[Hit]:
             + f"{'Accelerate and the Trainer take' if alone else 'the reader takes'} the last one without a word: "
             f"{shown(repeat.kept.node.data)}, not {shown(repeat.lost.node.data)}",
             fix="keep one",
+            severity="warning" if repeat.kept.node.data == repeat.lost.node.data and not alone else None,
         )
 
 
