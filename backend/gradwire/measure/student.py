@@ -16,8 +16,8 @@ def t_quantile(share: float, degrees: float) -> float:
     """Return the value below which `share` (0.5..1, without 1) of Student's t with `degrees` (at least 1) lies.
 
     `degrees` need not be whole: Welch's are not. With t = sqrt(degrees) tan(angle) the density is
-    cos(angle)^(degrees-1), which Simpson's rule integrates; the quantile is found by halving. More than 1000 degrees count as 1000.
-    Raises ValueError outside those ranges.
+    cos(angle)^(degrees-1), which Simpson's rule integrates; the quantile is found by halving. More
+    than 1000 degrees count as 1000. Raises ValueError outside those ranges.
     """
     if not 0.5 <= share < 1 or degrees < 1:
         raise ValueError(f"no quantile for a share of {share} with {degrees} degrees of freedom")
