@@ -10,7 +10,7 @@ import pytest
 
 from gradwire.compare.build import build_comparison
 from gradwire.documents.comparison_schema import Comparison, Run
-from gradwire.documents.measurement_schema import Measurement
+from gradwire.documents.measurement_schema import Measurement, TimeSplit
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import MeasurementOptions, Model, Parallelism, Pipeline, Recipe, Training
 from gradwire.measure.hardware import with_fingerprint
@@ -60,6 +60,7 @@ def ran(plan: Callable[..., Plan]) -> Callable[..., tuple[Run, Measurement]]:
         device_bytes: int | None = None,
         versions: dict[str, str | None] | None = None,
         notes: Sequence[str] = (),
+        time_split: TimeSplit | None = None,
         **given: Any,
     ) -> tuple[Run, Measurement]:
         settled = plan(backend=backend, num_gpus=num_gpus, **given)
@@ -92,6 +93,7 @@ def ran(plan: Callable[..., Plan]) -> Callable[..., tuple[Run, Measurement]]:
                 platform_name="Linux x86_64",
             ),
             notes=notes,
+            time_split=time_split,
         )
         run = Run(
             backend=backend,
@@ -102,6 +104,7 @@ def ran(plan: Callable[..., Plan]) -> Callable[..., tuple[Run, Measurement]]:
             folder=f"runs/{backend}-{num_gpus}-{repeat}",
             samples_per_second=None,
             tokens_per_second=None,
+            is_outlier=False,
         )
         return run, measurement
 

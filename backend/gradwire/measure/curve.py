@@ -90,28 +90,22 @@ def _point(rows: Sequence[Row], graded: GradedEfficiency | None) -> Point:
 
 def _graded(mine: Sequence[Row], theirs: Sequence[Row], size: int, throughput: float) -> GradedEfficiency:
     mine_by, theirs_by = _by_repeat(mine), _by_repeat(theirs)
-    paired = bool(theirs) and mine_by is not None and theirs_by is not None and mine_by.keys() == theirs_by.keys()
-    if paired and mine_by is not None and theirs_by is not None:
-        actual = [mine_by[repeat] for repeat in mine_by]
-        baseline = [theirs_by[repeat] for repeat in mine_by]
-    else:
-        actual, baseline = [row.throughput for row in mine], [row.throughput for row in theirs]
     return graded_efficiency(
-        baseline or [throughput],
+        [row.throughput for row in theirs] or [throughput],
         mine[0].num_gpus,
-        actual,
+        [row.throughput for row in mine],
         baseline_n_gpus=size,
-        paired=paired,
+        pairs=[(rate, theirs_by[repeat]) for repeat, rate in mine_by.items() if repeat in theirs_by],
         baseline_is_exact=not theirs,
     )
 
 
-def _by_repeat(rows: Sequence[Row]) -> dict[str, float] | None:
-    """Throughput by repeat; None where some row has none."""
+def _by_repeat(rows: Sequence[Row]) -> dict[str, float]:
+    """Throughput by repeat; rows without one are in no pair."""
     found: dict[str, float] = {}
     for row in rows:
         if row.repeat is None:
-            return None
+            continue
         if row.repeat in found:
             raise UsageError(f"{row.place}: repeat {row.repeat} of {row.num_gpus} GPUs is there twice")
         found[row.repeat] = row.throughput

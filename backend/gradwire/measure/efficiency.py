@@ -93,13 +93,14 @@ def graded_efficiency(
     actual_throughputs: Sequence[float],
     *,
     baseline_n_gpus: SupportsIndex = 1,
-    paired: bool = False,
+    pairs: Sequence[tuple[float, float]] = (),
     baseline_is_exact: bool = False,
 ) -> GradedEfficiency:
     """Return the scaling efficiency of repeats against repeats of the baseline, with a 95 % interval and a grade.
 
-    `paired`: entry i of both was measured in the same round; both then have the same length. `baseline_is_exact`: the
-    baseline is one number from elsewhere. Raises UsageError as `scaling_efficiency` does.
+    `pairs`: the actual and the baseline's throughput of each round in which both were measured; two or more, and the
+    interval is that of their ratios. `baseline_is_exact`: the baseline is one number from elsewhere. Raises UsageError
+    as `scaling_efficiency` does.
     """
     baseline, actual = median(baseline_throughputs), median(actual_throughputs)
     point = scaling_efficiency(baseline, n_gpus, actual, baseline_n_gpus=baseline_n_gpus)
@@ -107,8 +108,10 @@ def graded_efficiency(
         _positive(rate, "throughput")
     if baseline_is_exact:
         found = against_number(actual_throughputs, baseline)
+    elif len(pairs) > 1:
+        found = ratio_interval([mine for mine, _ in pairs], [theirs for _, theirs in pairs], paired=True)
     else:
-        found = ratio_interval(actual_throughputs, baseline_throughputs, paired=paired)
+        found = ratio_interval(actual_throughputs, baseline_throughputs, paired=False)
     interval = None
     if found is not None:
         sizes = operator.index(baseline_n_gpus) / operator.index(n_gpus)

@@ -54,8 +54,9 @@ def build_measurement(
     """Return the measurement of a run of `plan`; `ranks` has one record per rank, in rank order.
 
     `losses` and `gradient_norms` have one entry per trained step (None: not reported), `started_at` is UTC in ISO
-    8601, `time_split` is the mean timed step's (None: not recorded). A step lasts as long as it does on its slowest rank; its work is the sum over all ranks. Notes are added
-    where the numbers need one. Raises ValueError where the records contradict the plan or each other.
+    8601, `time_split` is the mean timed step's (None: not recorded). A step lasts as long as it does on its slowest
+    rank; its work is the sum over all ranks. Notes are added where the numbers need one. Raises ValueError where the
+    records contradict the plan or each other.
     """
     _check(plan, ranks, losses, gradient_norms)
     each = [max(seconds) for seconds in zip(*(rank.step_seconds for rank in ranks), strict=True)]
