@@ -150,7 +150,7 @@ def _outliers(runs: Sequence[tuple[Run, Measurement]]) -> list[str]:
     if not far:
         return []
     listed = ", ".join(f"{name_of(run)} repeat {run.repeat + 1} ({_beside(run, runs)})" for run in far)
-    return [f"outliers, kept in every figure: {listed}; {OUTLIER_RULE}"]
+    return [f"outliers, kept in every figure: {listed}; the rule: {OUTLIER_RULE}"]
 
 
 def _beside(run: Run, runs: Sequence[tuple[Run, Measurement]]) -> str:

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from gradwire.measure.quantiles import median
 
 OUTLIER_RULE = (
-    "an outlier is more than 3.5 robust standard deviations (1.4826 x the median absolute deviation) and more than "
-    "5 % away from the median of its cell's repeats, three at least"
+    "more than 3.5 robust standard deviations and more than 5 % off its cell's median, three repeats at least"
 )
 
 # Iglewicz and Hoaglin: How to Detect and Handle Outliers, 1993, the modified z-score.
@@ -21,7 +20,10 @@ _FEWEST = 3
 
 
 def outliers(rates: Sequence[float]) -> list[bool]:
-    """Return for each of `rates` (all above zero) whether it is an outlier by OUTLIER_RULE, in logarithms."""
+    """Return for each of `rates` (all above zero) whether it is an outlier by OUTLIER_RULE.
+
+    Distances are between logarithms; a robust standard deviation is 1.4826 x their median.
+    """
     if len(rates) < _FEWEST:
         return [False] * len(rates)
     logarithms = [math.log(rate) for rate in rates]
