@@ -111,7 +111,7 @@ def standalone_svg(comparison: Comparison) -> str:
 def standalone_png(comparison: Comparison) -> bytes:
     """Return all charts as one PNG file on white; raises EnvironmentNotFit where matplotlib is missing."""
     buffer = io.BytesIO()
-    with _drawing_rules("comparison"):
+    with drawing_rules("comparison"):
         figure = _figure([draw for _, _, _, draw in _telling(comparison)], comparison)
         figure.savefig(buffer, format="png", dpi=_DOTS_PER_INCH, metadata={"Software": None})
     return buffer.getvalue()
@@ -132,7 +132,7 @@ def _figure(draws: Sequence[Callable[[Axes, Comparison], None]], comparison: Com
 
 def _drawn(draws: Sequence[Callable[[Axes, Comparison], None]], comparison: Comparison, *, salt: str) -> str:
     buffer = io.StringIO()
-    with _drawing_rules(salt):
+    with drawing_rules(salt):
         _figure(draws, comparison).savefig(
             buffer, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None}
         )
@@ -143,7 +143,8 @@ def _drawn(draws: Sequence[Callable[[Axes, Comparison], None]], comparison: Comp
 
 
 @contextmanager
-def _drawing_rules(salt: str) -> Iterator[None]:
+def drawing_rules(salt: str) -> Iterator[None]:
+    """Set matplotlib's parameters while drawing; raises EnvironmentNotFit where it is missing."""
     try:
         import matplotlib
     except ImportError:

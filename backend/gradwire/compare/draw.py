@@ -84,7 +84,7 @@ def draw_throughput(axes: Axes, comparison: Comparison) -> None:
         axes.plot([], [], color=FAINT, linestyle=":", linewidth=1, label="ideal")
     axes.set_title("Throughput", loc="left")
     axes.set_ylabel("tokens per second")
-    _size_axis(axes, sizes, also_y=True)
+    size_axis(axes, sizes, also_y=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     if not _is_wide(sizes):
         # Room above the highest marker, which matplotlib would cut in half.
@@ -98,24 +98,8 @@ def draw_efficiency(axes: Axes, comparison: Comparison) -> None:
     sizes = _sizes(comparison)
     shares = [cell.scaling_efficiency for cell in comparison.cells if cell.scaling_efficiency is not None]
     highs = [cell.interval.high for cell in comparison.cells if cell.interval is not None]
-    _size_axis(axes, sizes)
-    axes.axhspan(ACCEPTABLE_FROM, GOOD_ABOVE, color=FAINT, alpha=0.14, linewidth=0, zorder=0)
-    for share, words, style in (
-        (1.0, "ideal", ":"),
-        (GOOD_ABOVE, "good above\n85 %", "--"),
-        (ACCEPTABLE_FROM, "poor below\n70 %", "--"),
-    ):
-        axes.axhline(share, color=FAINT, linestyle=style, linewidth=1, zorder=1)
-        axes.annotate(
-            words,
-            (1, share),
-            xycoords=("axes fraction", "data"),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center",
-            color=INK,
-            fontsize=8,
-        )
+    size_axis(axes, sizes)
+    draw_borders(axes)
     for backend, cells in _by_backend(comparison):
         look = LOOKS[backend]
         known = [cell for cell in cells if cell.scaling_efficiency is not None]
@@ -149,6 +133,27 @@ def draw_efficiency(axes: Axes, comparison: Comparison) -> None:
     axes.set_ylim(floor, max([1.12, *(min(share, _HIGHEST_SHARE) * 1.05 for share in (*shares, *highs))]))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}".replace("%", " %"))
     _legend_below(axes)
+
+
+def draw_borders(axes: Axes) -> None:
+    """The lines at 100, 85 and 70 % with their names, and the band between the two."""
+    axes.axhspan(ACCEPTABLE_FROM, GOOD_ABOVE, color=FAINT, alpha=0.14, linewidth=0, zorder=0)
+    for share, words, style in (
+        (1.0, "ideal", ":"),
+        (GOOD_ABOVE, "good above\n85 %", "--"),
+        (ACCEPTABLE_FROM, "poor below\n70 %", "--"),
+    ):
+        axes.axhline(share, color=FAINT, linestyle=style, linewidth=1, zorder=1)
+        axes.annotate(
+            words,
+            (1, share),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center",
+            color=INK,
+            fontsize=8,
+        )
 
 
 def draw_losses(axes: Axes, comparison: Comparison) -> None:
@@ -189,7 +194,8 @@ def draw_split(axes: Axes, comparison: Comparison) -> None:
     axes.invert_yaxis()
     axes.set_title("Where a step's time goes", loc="left")
     axes.set_xlabel(f"{unit} per step")
-    _legend_below(axes)
+    # The names of the cells leave less width than the other charts have.
+    _legend_below(axes, columns=2)
 
 
 def draw_memory(axes: Axes, comparison: Comparison) -> None:
@@ -208,7 +214,7 @@ def draw_memory(axes: Axes, comparison: Comparison) -> None:
             markersize=look.marker_size,
             label=backend,
         )
-    _size_axis(axes, sizes)
+    size_axis(axes, sizes)
     axes.set_ylim(0, max(largest / size_of_unit * 1.1, 1e-9))
     axes.set_title("Peak memory", loc="left")
     axes.set_ylabel(f"{unit}, fullest rank")
@@ -222,7 +228,8 @@ def _aside(axes: Axes, points: float) -> Transform:
     return moved
 
 
-def _size_axis(axes: Axes, sizes: Sequence[int], *, also_y: bool = False) -> None:
+def size_axis(axes: Axes, sizes: Sequence[int], *, also_y: bool = False) -> None:
+    """Sizes along the x axis, by powers of two where they reach far."""
     if _is_wide(sizes):
         axes.set_xscale("log", base=2)
         if also_y:

@@ -104,6 +104,12 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
     }
     environment.filters.update(filters)
     cells = comparison.cells
+    explained = [cell for cell in cells if cell.causes]
+    anything_graded = any(cell.grade is not None for cell in cells)
+
+    def needs_it(cell: Cell) -> bool:
+        return cell.grade not in (None, "good") or not anything_graded
+
     loss_cells = [cell for cell in cells if cell.losses]
     loss_rows = _loss_rows(loss_cells)
     return environment.get_template("report.html.j2").render(
@@ -129,7 +135,8 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
             for cell in cells
             if cell.time_split is not None
         ],
-        explained=[cell for cell in cells if cell.causes],
+        explained=[cell for cell in explained if needs_it(cell)],
+        explained_more=[cell for cell in explained if not needs_it(cell)],
         fits=[fit for fit in comparison.fits if fit.suits and len({cell.num_gpus for cell in cells}) > 1],
         has_mfu=any(cell.mfu is not None for cell in cells),
         unfit=[cell for cell in cells if cell.status != "ok"],
