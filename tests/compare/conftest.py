@@ -146,3 +146,27 @@ def example(
     ]
     runs.append(failed("deepspeed", 4, reason="rank 3 was killed by signal 9; see runs/deepspeed-4-0/rank3.log"))
     return compared(*runs), [measurement for _, measurement in runs if measurement is not None]
+
+
+@pytest.fixture(scope="session")
+def repeated(ran: Callable[..., tuple[Run, Measurement]], compared: Callable[..., Comparison]) -> Comparison:
+    """One backend at three sizes, three interleaved repeats, with time splits; it scales poorly on four."""
+    runs = [
+        ran(num_gpus=size, seconds=seconds * pace, repeat=repeat, batch_size_per_gpu=8, time_split=_split(seconds))
+        for repeat, pace in enumerate((1.0, 1.04, 1.02))
+        for size, seconds in ((1, 0.5), (2, 0.6 - 0.01 * repeat), (4, 1.0))
+    ]
+    return compared(*runs)
+
+
+def _split(step: float) -> TimeSplit:
+    communication = step - 0.5
+    return TimeSplit(
+        input_wait=0.0,
+        compute=step - communication - 0.05,
+        exposed_communication=communication,
+        pipeline_bubble=0.0,
+        optimizer=0.05,
+        straggler_wait=0.0,
+        other=0.0,
+    )

@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Run one recipe on each backend at each size, one run at a time, interleaved when
 repeated (every cell once, then every cell again), and compare: throughput,
-speed-up, scaling efficiency with its interval, grade, causes. A cell that fails is shown with its reason
-and the rest still runs; Ctrl-C writes what was measured so far. Exit code 1
-when a cell failed."""
+speed-up, scaling efficiency with its interval, grade, causes. A cell that fails
+is shown with its reason and the rest still runs; Ctrl-C writes what was
+measured so far. Exit code 1 when a cell failed; with --baseline, what is left
+out (RECIPE, backends, sizes, repeats) is the earlier comparison's."""
 EXAMPLES = """\
   gradwire compare cpu/ddp --backends native,accelerate,deepspeed --num-gpus 1,2
   gradwire compare mine.yaml --backends native --num-gpus 1,2,4,8 --repeats 3
   gradwire compare zero3 --backends accelerate,deepspeed --num-gpus 8 --steps 30
-  gradwire compare --baseline main/comparison.json --fail-below 0.95   # the same cells"""
+  gradwire compare --baseline main/comparison.json --fail-below 0.95"""
 
 _TIMEOUT_SECONDS = 3600.0
 

@@ -17,7 +17,7 @@ Runs of one backend and size are repeats. Runs that trained something else than
 the others are refused, with what differs."""
 EXAMPLES = """\
   gradwire report runs/compare-cpu-ddp
-  gradwire report run-1/measurement.json run-2/measurement.json --html report.html
+  gradwire report runs/a runs/b/measurement.json --html report.html
   gradwire report today/ --baseline main/comparison.json --fail-below 0.95"""
 
 

@@ -202,12 +202,14 @@ def _with_grade(cell: Cell, graded: GradedEfficiency, mine: Measurement, against
 def _fits(
     groups: Sequence[Group], cells: Sequence[Cell], against: dict[Backend, _Against | None], scaling: Scaling
 ) -> list[Fit]:
+    """The fits of each backend; what the machine was too small for says nothing of larger machines, and is left out."""
     found = []
     for backend, baseline in against.items():
         points = [
             (group.num_gpus, rate)
             for group, cell in zip(groups, cells, strict=True)
             if group.backend == backend and cell.scaling_efficiency is not None
+            if all(cause.kind != "crowded-machine" for cause in cell.causes)
             for measurement in group.finished
             if (rate := rate_of(measurement))
         ]

@@ -120,7 +120,14 @@ def _bar(cell: Cell) -> Bar:
 def _causes(cells: Sequence[Cell]) -> list[str]:
     """The two largest causes at each backend's largest size; the report has all of them."""
     largest = {cell.backend: cell for cell in sorted(cells, key=lambda cell: cell.num_gpus) if cell.status == "ok"}
-    return [f"{name_of(cell)}: {cause_in_short(cause)}" for cell in largest.values() for cause in cell.causes[:2]]
+    said = [
+        f"{name_of(cell)}: {cause_in_short(cause)}"
+        for cell in largest.values()
+        for cause in cell.causes[:2]
+        if cause.kind != "not-recorded"
+    ]
+    unknown = [name_of(cell) for cell in largest.values() if any(cause.kind == "not-recorded" for cause in cell.causes)]
+    return [*said, f"{', '.join(unknown)}: no time split was recorded"] if unknown else said
 
 
 def _predictions(comparison: Comparison) -> list[str]:

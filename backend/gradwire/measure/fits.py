@@ -91,8 +91,7 @@ def _fit(name: Law, law: _Law, points: Sequence[tuple[int, float]], scaling: Sca
             law,
             scaling,
             len(points),
-            f"{parameters} parameters need {parameters + 1} sizes or more, and {len(sizes)} "
-            f"{'was' if len(sizes) == 1 else 'were'} measured",
+            f"{parameters} parameters need {parameters + 1} sizes or more, and {len(sizes)} could be used",
         )
     targets = [law.target(size, rate, scaling) for size, rate in points]
     rows = [
