@@ -146,7 +146,7 @@ def write_artifact(artifact: Artifact, folder: Path) -> None:
             _create_folder(artifact, folder)
     except OSError as error:
         raise UsageError(
-            f"{folder}: cannot write the files: {error.strerror}; give --out a folder that you may write"
+            f"{folder}: cannot write the files: {error.strerror or error}; give --out a folder that you may write"
         ) from error
 
 
@@ -212,12 +212,12 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _temporary_name(name: str) -> str:
-    return f".{name}.{secrets.token_hex(6)}.tmp"
+def _temporary_name() -> str:
+    return f".gradwire-{secrets.token_hex(6)}.tmp"
 
 
 def _create_folder(artifact: Artifact, folder: Path) -> None:
-    staging = folder.parent / _temporary_name(folder.name)
+    staging = folder.parent / _temporary_name()
     staging.mkdir()
     try:
         for name, text in artifact.files.items():
@@ -234,7 +234,7 @@ def _replace_files(artifact: Artifact, folder: Path) -> None:
     staged: dict[str, Path] = {}
     try:
         for name, text in artifact.files.items():
-            staged[name] = folder / _temporary_name(name)
+            staged[name] = folder / _temporary_name()
             _write_file(staged[name], name, text)
         for name, path in staged.items():
             path.replace(folder / name)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from command_runner import COMMAND, Said
+from tests.cli.command_runner import COMMAND, Said
 
 from gradwire.cli.parser import VERBS
 
@@ -121,10 +121,13 @@ def test_interrupt_is_no_traceback(tmp_path: Path) -> None:
     assert (process.returncode, err) == (130, b"gradwire: interrupted\n")
 
 
-def test_bug_keeps_its_traceback(run_here: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_arguments: Any) -> int:
-        raise ZeroDivisionError
-
-    monkeypatch.setattr("gradwire.cli.presets.run", broken)
-    with pytest.raises(ZeroDivisionError):
-        run_here("presets")
+def test_bug_keeps_its_traceback_and_asks_to_be_reported(tmp_path: Path) -> None:
+    program = (
+        "import sys\nimport gradwire.cli.presets\nfrom gradwire.cli.main import main\n"
+        "gradwire.cli.presets.run = lambda arguments: 1 // 0\nsys.exit(main())\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, "presets"], capture_output=True, text=True, cwd=tmp_path)
+    assert ended.returncode == 1
+    *_, error, request = ended.stderr.splitlines()
+    assert error.startswith("ZeroDivisionError")
+    assert request.startswith("gradwire: this is a bug; please report it")

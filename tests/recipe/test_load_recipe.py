@@ -116,7 +116,7 @@ def test_extends_is_not_overridden() -> None:
     assert "cannot be overridden" in message_of("cpu/ddp", "extends=zero1")
 
 
-@pytest.mark.parametrize("argument", ["", "seed", "=5", "training..seed=5", ".seed=5", "training.=5"])
+@pytest.mark.parametrize("argument", ["", "seed", "=5", "training..seed=5", ".seed=5", "training.=5", "a.\udcff=5"])
 def test_malformed_set_is_refused(argument: str) -> None:
     with pytest.raises(UsageError, match="write KEY=VALUE"):
         parse_set(argument)
@@ -179,8 +179,6 @@ def test_names_that_no_file_can_have_are_refused(tmp_path: Path) -> None:
     assert "neither a preset nor a file" in message_of(long)
     assert "cannot be read" in message_of(f"{long}.yaml")
     assert "no such file beside" in message_of(write(tmp_path, f"extends: {long}.yaml\n"))
-    assert "outside the recipe's own folder" in message_of(write(tmp_path, 'extends: "a\\0.yaml"\n'))
-    assert "neither a preset nor a file" in message_of(write(tmp_path, 'extends: "a\\0"\n'))
 
 
 def test_a_circle_of_links_is_refused(tmp_path: Path) -> None:
@@ -198,8 +196,8 @@ def test_faults_of_an_extended_file_name_that_file(tmp_path: Path) -> None:
 
 
 def test_a_rule_points_at_the_value_written_last() -> None:
-    text = message_of("cpu/powersgd", "training.max_steps=3")
-    assert "--set training.max_steps=3 training.max_steps: all 3 steps are warm-up" in text
+    text = message_of("cpu/powersgd", "training.max_steps=2")
+    assert "--set training.max_steps=2 training.max_steps: PowerSGD starts at step 2" in text
 
 
 def test_device_rules_wait_for_the_device(tmp_path: Path) -> None:

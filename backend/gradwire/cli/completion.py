@@ -36,8 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.shell not in shells:
         suggestion = did_you_mean(arguments.shell, shells)
         raise UsageError(f"no completion for {arguments.shell!r}{suggestion}; there is {', '.join(shells)}")
-    parser, _ = build_parser(list(VERBS))
-    script: str = shtab.complete(parser, shell=arguments.shell)
+    parser, _ = build_parser(list(VERBS), for_completion=True)
+    script = str(shtab.complete(parser, shell=arguments.shell)).rstrip("\n")
     if arguments.json:
         say_json({"shell": arguments.shell, "script": script})
     else:

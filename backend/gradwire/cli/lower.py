@@ -28,8 +28,8 @@ is an error (exit code 3). Then the backend's own loader, where it is installed,
 reads the files back, and every value is compared with the plan."""
 EXAMPLES = """\
   gradwire lower h100-8-overlap --backend accelerate --out out/
-  gradwire lower zero3 --backend deepspeed --device cuda --dry-run
-  gradwire lower mine.yaml --backend accelerate --out out/ -- train.py --epochs 2
+  gradwire lower zero3 --backend deepspeed --dry-run
+  gradwire lower mine.yaml --backend accelerate --out out/ -- train.py
   gradwire lower h100-128 --backend native --out out/ --num-nodes 16 \\
       --rdzv node0:29500"""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from types import TracebackType
 
 from gradwire.cli.output import report_error
 from gradwire.cli.parser import parse
@@ -12,10 +13,12 @@ from gradwire.errors import GradwireError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv` (without the program's name) and return its exit code; see DESIGN's table in --help.
+    """Run the command line `argv` (without the program's name) and return its exit code: those in --help, and more.
 
-    130: interrupted; 141: the reader of the output went away.
+    130: interrupted; 141: the reader of the output went away. A bug keeps its traceback.
     """
+    if argv is None:
+        sys.excepthook = _report_bug
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         arguments = parse(words)
@@ -37,3 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _wants_json(words: Sequence[str]) -> bool:
     own = words[: words.index("--")] if "--" in words else words
     return "--json" in own
+
+
+def _report_bug(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+    sys.__excepthook__(kind, value, trace)
+    print(
+        "gradwire: this is a bug; please report it with the lines above and `gradwire doctor --json`", file=sys.stderr
+    )

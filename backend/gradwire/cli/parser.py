@@ -87,8 +87,13 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
-def build_parser(verbs: Collection[str]) -> tuple[_Parser, dict[str, _Parser]]:
-    """Return the parser of the command, and that of each verb in `verbs`: their modules are imported, no others."""
+def build_parser(
+    verbs: Collection[str], *, for_completion: bool = False
+) -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Return the parser of the command, and that of each verb in `verbs`: their modules are imported, no others.
+
+    The help has its own table of verbs, and argparse's is hidden, unless it is read `for_completion`.
+    """
     parser = _Parser(
         prog="gradwire",
         usage="gradwire VERB ... [--json]",
@@ -98,8 +103,10 @@ def build_parser(verbs: Collection[str]) -> tuple[_Parser, dict[str, _Parser]]:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=VersionAction, help="print the version and exit")
-    group = parser.add_subparsers(metavar="VERB", dest="verb", parser_class=_Parser, help=argparse.SUPPRESS)
-    subparsers = {}
+    group = parser.add_subparsers(
+        metavar="VERB", dest="verb", parser_class=_Parser, help=None if for_completion else argparse.SUPPRESS
+    )
+    subparsers: dict[str, argparse.ArgumentParser] = {}
     for verb in verbs:
         module = importlib.import_module(f"gradwire.cli.{verb}")
         subparsers[verb] = subparser = group.add_parser(
@@ -130,7 +137,7 @@ def _split_program(words: Sequence[str]) -> tuple[list[str], tuple[str, ...] | N
     return list(words[:cut]), program
 
 
-def _refuse_unknown_options(subparser: _Parser, words: Sequence[str]) -> None:
+def _refuse_unknown_options(subparser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     known = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", subparser.format_help()))
     used = [word.split("=", 1)[0] for word in words if word.startswith("--")]
     unknown = [f"{name}{did_you_mean(name, sorted(known))}" for name in used if name not in {*known, "--version"}]

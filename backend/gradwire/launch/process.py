@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from gradwire.errors import EnvironmentNotFit
 _MARKER = "GRADWIRE_RUN_ID"
 _KEPT_LINES = 2000
 _POLL_SECONDS = 0.05
+_ORPHANS_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,18 +156,25 @@ def _end_all(process: subprocess.Popen[bytes], marker: str, first_signal: signal
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, skip_ahead)
-    launcher_ended = process.poll() is not None
-    if not launcher_ended:
+
+    def is_launcher_gone() -> bool:
+        return process.poll() is not None
+
+    def are_all_gone() -> bool:
+        return is_launcher_gone() and not find_marked(marker)
+
+    if not is_launcher_gone():
         with suppress(ProcessLookupError):
             os.killpg(process.pid, first_signal)
-    # Workers of a launcher that has ended are orphans: there is nothing to wait for.
-    if _all_gone(process, marker, 0.0 if launcher_ended else patience, hurry):
+        _wait(is_launcher_gone, patience, hurry)
+    # Workers of a launcher that has ended are orphans: what they do now, nobody waits for.
+    if _wait(are_all_gone, _ORPHANS_SECONDS, hurry):
         return
     _signal_marked(marker, signal.SIGTERM)
-    if _all_gone(process, marker, 3.0, hurry):
+    if _wait(are_all_gone, 3.0, hurry):
         return
     _signal_marked(marker, signal.SIGKILL)
-    _all_gone(process, marker, 5.0, threading.Event())
+    _wait(are_all_gone, 5.0, threading.Event())
 
 
 def _signal_marked(marker: str, number: signal.Signals) -> None:
@@ -175,14 +183,14 @@ def _signal_marked(marker: str, number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def _all_gone(process: subprocess.Popen[bytes], marker: str, seconds: float, hurry: threading.Event) -> bool:
+def _wait(condition: Callable[[], bool], seconds: float, hurry: threading.Event) -> bool:
+    """Return whether `condition` held within `seconds`, and before somebody was in a hurry."""
     deadline = time.monotonic() + seconds
-    while True:
-        if process.poll() is not None and not find_marked(marker):
-            return True
+    while not condition():
         if time.monotonic() >= deadline or hurry.is_set():
             return False
         hurry.wait(_POLL_SECONDS)
+    return True
 
 
 @contextmanager

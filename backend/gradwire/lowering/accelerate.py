@@ -181,12 +181,11 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
         "backends.accelerate": extras_outcome(plan.recipe.backends.accelerate, FILE),
     }
     if is_zero(plan):
-        strategy = exact(f"{FILE} distributed_type and {DEEPSPEED_FILE} zero_optimization.stage")
         merged = extras_outcome(plan.recipe.backends.deepspeed, DEEPSPEED_FILE)
         return {
             **outcomes,
             **deepspeed_outcomes(plan, program),
-            "parallelism.data.strategy": strategy,
+            "parallelism.data.strategy": _zero_outcome(plan, program),
             "backends.deepspeed": merged,
         }
     is_fsdp = plan.recipe.parallelism.data.strategy == "fsdp"
@@ -201,6 +200,14 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
         **compression_outcomes(plan, unused() if method == "none" else by_helper, by_helper),
         **overlap_outcomes(unused("DDP's settings") if is_fsdp else by_helper),
     }
+
+
+def _zero_outcome(plan: Plan, program: tuple[str, ...] | None) -> Outcome:
+    carrier = f"{FILE} distributed_type and {DEEPSPEED_FILE} zero_optimization.stage"
+    if plan.world.device == "cpu" and program is not None:
+        note = f"on a CPU an Accelerator() of the script's own trains alone: {HELPER} makes one that sees every rank"
+        return emulated(f"{carrier}, and {HELPER}", note)
+    return exact(carrier)
 
 
 def _precision_outcome(plan: Plan, program: tuple[str, ...] | None) -> Outcome:

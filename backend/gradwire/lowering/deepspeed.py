@@ -94,12 +94,21 @@ def _hostfile(plan: Plan) -> str:
     return "".join(f"node-{rank} slots={plan.world.processes_per_node}\n" for rank in range(plan.world.num_nodes))
 
 
+def _devices_note(plan: Plan) -> str | None:
+    if plan.world.device == "cpu":
+        return None
+    return (
+        "deepspeed takes the machine's first devices, whatever CUDA_VISIBLE_DEVICES says; "
+        "to choose others, put --include localhost:IDS in the place of --num_gpus"
+    )
+
+
 def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]:
     params = f"{FILE} optimizer.params."
     return {
         **common_outcomes(plan, program),
         **deepspeed_outcomes(plan, program),
-        "training.num_gpus": exact("deepspeed --num_gpus"),
+        "training.num_gpus": exact("deepspeed --num_gpus", _devices_note(plan)),
         **optimizer_outcomes(
             plan,
             {

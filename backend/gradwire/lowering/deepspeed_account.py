@@ -69,7 +69,7 @@ def deepspeed_outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str,
         "training.precision": _precision_outcome(plan, program),
         "training.gradient_clip": exact(f"{FILE} gradient_clipping"),
         "training.batch_size_per_gpu": exact(f"{FILE} train_micro_batch_size_per_gpu"),
-        "training.gradient_accumulation": exact(f"{FILE} gradient_accumulation_steps"),
+        "training.gradient_accumulation": exact(f"{FILE} gradient_accumulation_steps", _accumulation_note(plan)),
         "parallelism.data.strategy": exact(f"{FILE} zero_optimization.stage"),
         **compression_outcomes(plan, _compression_outcome(plan), unused()),
         **_overlap_outcomes(plan),
@@ -161,6 +161,12 @@ def _decided(document: Mapping[str, Any], plan: Plan) -> Decided:
             if key != "torch_adam":
                 decided[f"optimizer.params.{key}"] = (f"training.{fields.get(key, key)}", value)
     return decided
+
+
+def _accumulation_note(plan: Plan) -> str | None:
+    if zero_stage(plan) < 2 or plan.batch.gradient_accumulation == 1:
+        return None
+    return "ZeRO 2 and 3 reduce after every micro-batch, so accumulation saves no communication"
 
 
 def _precision_outcome(plan: Plan, program: tuple[str, ...] | None) -> Outcome:

@@ -79,7 +79,7 @@ def _locate_extended(reference: str, current: Located) -> Located:
     if not reference.endswith(SUFFIXES):
         return _locate_preset(reference)
     path = current.path.parent / reference
-    if current.layer == "preset" or "\0" in reference or not _real(path).is_relative_to(_real(current.path.parent)):
+    if current.layer == "preset" or not _real(path).is_relative_to(_real(current.path.parent)):
         raise UsageError(
             f"{show_value(reference)} is outside the recipe's own folder; name a preset, or a file beside it"
         )

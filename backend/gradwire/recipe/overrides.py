@@ -28,8 +28,9 @@ def parse_set(argument: str) -> Override:
     """Return the override in the argument of `--set`, `a.b=c`; raises UsageError where it has another form."""
     path, equals, text = argument.partition("=")
     path = path.strip()
-    if not equals or not all(path.split(".")):
-        raise UsageError(f"--set {argument}: write KEY=VALUE, for example --set training.max_steps=50")
+    if not equals or not all(path.split(".")) or not path.isprintable():
+        shown = argument.encode("ascii", "backslashreplace").decode()
+        raise UsageError(f"--set {shown}: write KEY=VALUE, for example --set training.max_steps=50")
     return Override(path=path, text=text, option="--set")
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import NoReturn
 
 from gradwire.errors import InvalidRecipe, UsageError, Violation
 from gradwire.recipe.document import Document, Place, place_of_offset
+from gradwire.recipe.scalars import UNPRINTABLE
 
 MAX_BYTES = 256 * 1024
 """Largest recipe that is read: a thousand times a usual one."""
-
-# What YAML 1.2.2, production 1, leaves out of c-printable (surrogates cannot come out of UTF-8).
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]|\ufffe|\uffff")
 
 
 def read_document(path: Path, *, source: str) -> Document:
@@ -63,7 +60,7 @@ def _decode(content: bytes, source: str) -> str:
             place_of_offset(before, len(before)),
             f"byte 0x{content[error.start]:02x} is not UTF-8; save it as UTF-8",
         )
-    odd = _UNPRINTABLE.search(text)
+    odd = UNPRINTABLE.search(text)
     if odd:
         _refuse(
             source,

@@ -14,7 +14,6 @@ RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
     size_rules.chunks_fill_the_stages,
     size_rules.chunks_divide_the_batch,
     size_rules.layers_fill_the_stages,
-    size_rules.something_is_timed,
     communication_rules.powersgd_starts_late_enough,
     communication_rules.powersgd_starts_before_the_end,
     communication_rules.powersgd_rank_compresses,

@@ -96,15 +96,3 @@ def layers_fill_the_stages(recipe: Recipe) -> Broken | None:
         message=f"{stages} stages are more than the model's {recipe.model.layers} layers; "
         f"use at most {recipe.model.layers} stages",
     )
-
-
-def something_is_timed(recipe: Recipe) -> Broken | None:
-    """Warm-up steps are not timed, so a run needs more than those."""
-    warmup_steps, max_steps = recipe.measurement.warmup_steps, recipe.training.max_steps
-    if warmup_steps < max_steps:
-        return None
-    return Broken(
-        paths=("training.max_steps", "measurement.warmup_steps"),
-        message=f"all {max_steps} steps are warm-up (measurement.warmup_steps is {warmup_steps}), so nothing would be "
-        f"timed; use max_steps {warmup_steps + 1} or more, or warmup_steps {max_steps - 1}",
-    )

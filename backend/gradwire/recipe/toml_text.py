@@ -9,6 +9,7 @@ from typing import Any
 
 from gradwire.errors import InvalidRecipe, Violation
 from gradwire.recipe.document import Document, Path, Place
+from gradwire.recipe.scalars import UnusableScalar, checked_integer, checked_text
 
 _HEADER = re.compile(r"\s*\[([\w.-]+)\]\s*(#.*)?")
 _KEY = re.compile(r"\s*([\w.-]+)\s*=\s*")
@@ -67,7 +68,13 @@ def _find_faults(value: Any, path: Path, source: str, places: dict[Path, Place])
             return [fault for i, item in enumerate(value) for fault in _find_faults(item, (*path, i), source, places)]
         case float() if not math.isfinite(value):
             return [_violation(source, places.get(path), path, f"{value} is not a finite number")]
-        case str() | int() | float():
+        case bool() | float():
+            return []
+        case int() | str():
+            try:
+                checked_integer(value) if isinstance(value, int) else checked_text(value)
+            except UnusableScalar as error:
+                return [_violation(source, places.get(path), path, str(error))]
             return []
         case _:
             return [_violation(source, places.get(path), path, "dates and times have no place in a recipe; quote it")]

@@ -21,7 +21,7 @@ from ruamel.yaml.events import (
 
 from gradwire.errors import InvalidRecipe, Violation
 from gradwire.recipe.document import Document, Path, Place
-from gradwire.recipe.scalars import Scalar, UnusableNumber, resolve_plain
+from gradwire.recipe.scalars import Scalar, UnusableScalar, resolve_plain, resolve_quoted
 from gradwire.recipe.show import show_key, show_value
 from gradwire.recipe.yaml_errors import describe_syntax_error
 
@@ -200,19 +200,11 @@ class _Composer:
 
     def _scalar(self, event: ScalarEvent) -> Scalar:
         place = _place(event.start_mark)
-        if not event.style:
-            try:
-                return resolve_plain(event.value)
-            except UnusableNumber as error:
-                self._fault(place, str(error))
-                return 0
         try:
-            # A double-quoted JSON string may write one character as two \u escapes.
-            text: str = event.value.encode("utf-16", "surrogatepass").decode("utf-16")
-        except UnicodeDecodeError:
-            self._fault(place, "half of a surrogate pair (\\ud800 to \\udfff) is not a character")
-            return ""
-        return text
+            return resolve_quoted(event.value) if event.style else resolve_plain(event.value)
+        except UnusableScalar as error:
+            self._fault(place, str(error))
+            return None
 
     def _fault(self, place: Place, message: str) -> None:
         self.faults.append(self._violation(place, message))

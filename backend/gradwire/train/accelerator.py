@@ -75,12 +75,14 @@ class RecipeAccelerator:
         """
         training = self.plan.recipe.training
         if training.gradient_checkpointing:
-            if not hasattr(model, "gradient_checkpointing_enable"):
+            if not hasattr(model, "activation_checkpointing_enable"):
                 raise EnvironmentNotFit(
                     "training.gradient_checkpointing: the model is not a transformers model and has no "
-                    "gradient_checkpointing_enable(); set it false and recompute in the model itself"
+                    "activation_checkpointing_enable(); set it false and recompute in the model itself"
                 )
-            model.gradient_checkpointing_enable({"use_reentrant": training.gradient_checkpointing_reentrant})
+            model.activation_checkpointing_enable(
+                activation_checkpointing_kwargs={"use_reentrant": training.gradient_checkpointing_reentrant}
+            )
         cast_weights(model, self)
         if training.compile:
             model.compile()

@@ -10,9 +10,11 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from gradwire.documents.recipe_schema import Model
 from gradwire.errors import EnvironmentNotFit
 
-_FLASH = "gradwire_flash"
+# No "flash" in the name: transformers takes that for the flash-attn package.
+_FLASH = "gradwire_fused"
 
 
 def attention_name(*, flash_attention: bool) -> str:
@@ -24,10 +26,11 @@ def attention_name(*, flash_attention: bool) -> str:
     return _FLASH
 
 
-def check_flash_attention(
-    *, device: Any, dtype: Any, heads: int, key_value_heads: int, head_width: int, sequence_length: int
-) -> None:
-    """Raise EnvironmentNotFit, with torch's own reason, where no flash kernel takes tensors of this kind."""
+def check_flash_attention(model: Model, *, device: Any, dtype: Any) -> None:
+    """Raise EnvironmentNotFit, with torch's own reason, where no flash kernel takes `model`'s heads in `dtype`."""
+    heads, sequence_length = model.attention_heads, model.sequence_length
+    key_value_heads = model.key_value_heads or heads
+    head_width = model.hidden_size // heads
     query = torch.zeros(1, heads, sequence_length, head_width, device=device, dtype=dtype)
     key = torch.zeros(1, key_value_heads, sequence_length, head_width, device=device, dtype=dtype)
     try:

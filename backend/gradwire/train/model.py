@@ -114,7 +114,9 @@ def build_stage(plan: Plan, model: Model, *, index: int = 0, stages: int = 1, au
     whole.train()
     _check_parameters(whole, plan)
     if training.gradient_checkpointing:
-        whole.gradient_checkpointing_enable({"use_reentrant": training.gradient_checkpointing_reentrant})
+        whole.activation_checkpointing_enable(
+            activation_checkpointing_kwargs={"use_reentrant": training.gradient_checkpointing_reentrant}
+        )
     stage = Stage(whole, index=index, stages=stages, autocast_dtype=autocast_dtype)
     if training.compile:
         # Block by block: equal blocks compile once, and wrappers still see every block's boundary.

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gradwire.plan import Backend
+from gradwire.train.attention import check_flash_attention
+from gradwire.train.model import compute_dtype
 from gradwire.train.setting import Setting
 
 _MODULES: dict[Backend, str] = {
@@ -59,7 +61,9 @@ class Engine(Protocol):
 
 def build_engine(setting: Setting, device: Any) -> Engine:
     """Return the engine of the plan's backend, its model built, wrapped and ready."""
-    plan = setting.plan
+    plan, training = setting.plan, setting.plan.recipe.training
+    if training.flash_attention:
+        check_flash_attention(setting.model, device=device, dtype=compute_dtype(training))
     name = "gradwire.train.engines.pipeline" if plan.pipeline else _MODULES[plan.backend]
     engine: Engine = importlib.import_module(name).build(setting, device)
     return engine

@@ -1,0 +1,85 @@
+"""lower: files, command, re-read; a dry run touches no disk."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cli.command_runner import Said
+
+from gradwire.documents.lowering_schema import Reread, RereadValue
+
+Run = Callable[..., Said]
+
+
+def test_dry_run_prints_files_and_command_and_touches_no_disk(run_here: Run, tmp_path: Path) -> None:
+    said = run_here("lower", "h100-8-overlap", "--backend", "accelerate", "--dry-run")
+    assert said.exit_code == 0
+    assert "\n--- accelerate.yaml\n" in said.out
+    assert "accelerate launch --config_file out/accelerate.yaml -m gradwire.train out/plan.json" in said.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dry_run_in_json_has_the_contents(run_here: Run) -> None:
+    document = run_here("lower", "zero2", "--backend", "deepspeed", "--dry-run", "--json").document
+    assert document["folder"] is None
+    assert json.loads(document["files"]["deepspeed.json"])["zero_optimization"]["stage"] == 2
+    assert document["report"]["reread"]["status"] == "skipped"
+
+
+def test_written_lowering_is_read_back_and_reported(run_here: Run, tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    said = run_here("lower", "cpu/ddp", "--backend", "native", "--num-gpus", "2", "--out", "out", "--json")
+    assert said.exit_code == 0, said.err
+    document = said.document
+    written = json.loads((tmp_path / "out" / "lowering.json").read_text())
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == document["files"] == written["files"]
+    assert document["report"] == written
+    assert written["reread"]["status"] in ("equal", "skipped")
+    assert str(tmp_path) not in (tmp_path / "out" / "lowering.json").read_text()
+
+
+def test_value_that_is_read_back_differently_is_a_failure(
+    run_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    value = RereadValue(name="gradient_clipping", planned=1.0, loaded=0.5, equal=False)
+    different = Reread(status="different", loader="a loader", reason=None, values=[value])
+    monkeypatch.setattr("gradwire.launch.reread.reread", lambda _folder, _environment: different)
+    said = run_here("lower", "cpu/ddp", "--backend", "native", "--out", "out")
+    assert said.exit_code == 1
+    assert "the loader reads other values than planned: gradient_clipping is 0.5, not 1.0" in said.err
+    assert json.loads((tmp_path / "out" / "lowering.json").read_text())["reread"]["status"] == "different"
+
+
+def test_lossy_lowering_says_what_was_lost(run_here: Run) -> None:
+    said = run_here("lower", "cpu/powersgd", "--backend", "deepspeed", "--allow-lossy", "--dry-run")
+    assert said.exit_code == 0
+    assert "refused: communication.compression.method=powersgd" in said.out
+    assert "DeepSpeed has no PowerSGD" in said.out
+
+
+def test_every_field_is_shown_on_demand(run_here: Run) -> None:
+    line = ("lower", "cpu/zero1", "--backend", "deepspeed", "--dry-run")
+    assert "training.learning_rate = 0.003: exact" not in run_here(*line).out
+    said = run_here(*line, "--verbose")
+    assert "training.learning_rate = 0.003: exact by deepspeed.json" in said.out.replace("\n      ", " ")
+    assert "overwritten:\n" in said.out
+
+
+def test_own_script_ends_the_command(run_here: Run) -> None:
+    line = "lower cpu/ddp --backend accelerate --dry-run --json -- train.py --json --epochs 2"
+    assert run_here(*line.split()).document["command"][-4:] == ["train.py", "--json", "--epochs", "2"]
+
+
+@pytest.mark.parametrize("backend", ["native", "accelerate", "deepspeed"])
+def test_several_machines_have_rank_and_meeting_point(run_here: Run, backend: str) -> None:
+    line = f"lower zero1 --backend {backend} --dry-run --json --num-nodes 2 --node-rank 1 --rdzv node0:29511"
+    if backend == "native":
+        line = line.replace("zero1", "h100-8-overlap")
+    document = run_here(*line.split()).document
+    assert document["world"]["processes_per_node"] == 4
+    everything = " ".join(document["command"]) + " ".join(document["files"].values())
+    assert "node0" in everything
+    assert "29511" in everything

@@ -1,0 +1,147 @@
+"""What goes wrong ends the run, on every rank, with its exit code and a message that says what happened."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.distributed.real_runs import lowered, run_words, torchrun
+
+pytestmark = pytest.mark.distributed
+
+
+def test_fewer_processes_than_planned(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "native")
+    finished = run_words("python", "-m", "gradwire.train", folder)
+    assert finished.exit_code == 4
+    assert "the plan is for 2 processes, but 1 was started" in finished.output
+    assert "No launcher started this process" in finished.output
+    assert "Traceback" not in finished.output
+
+
+def test_accelerate_that_quietly_starts_one_process(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "accelerate")
+    config = folder / "accelerate.yaml"
+    config.write_text(config.read_text(encoding="utf-8").replace("MULTI_GPU", "MULTI_CPU"), encoding="utf-8")
+    error_file = tmp_path / "error.json"
+    command = ("accelerate", "launch", "--config_file", config, "-m", "gradwire.train", folder)
+    finished = run_words(*command, GRADWIRE_ERROR_FILE=str(error_file))
+    assert finished.exit_code != 0
+    assert "Accelerate starts a single process, without a word" in finished.output
+    assert json.loads(error_file.read_text(encoding="utf-8"))["exit_code"] == 4
+    assert not (folder / "measurement.json").exists()
+
+
+def test_more_processes_than_planned_says_so_once(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "native", "training.num_gpus=1")
+    finished = torchrun(2, "-m", "gradwire.train", folder)
+    assert finished.exit_code != 0
+    assert finished.output.count("the plan is for 1 processes, but 2 were started") == 1
+
+
+def test_fsdp_through_accelerate_on_cpu_is_refused(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "accelerate", "parallelism.data.strategy=fsdp", "training.num_gpus=1")
+    finished = run_words("python", "-m", "gradwire.train", folder)
+    assert finished.exit_code == 4
+    assert "fsdp through Accelerate needs CUDA devices" in finished.output
+
+
+def test_diverging_run_fails_on_every_rank(tmp_path: Path) -> None:
+    sets = ("training.optimizer=SGD", "training.learning_rate=1000", "training.gradient_clip=null")
+    folder = lowered(tmp_path / "out", "native", *sets)
+    error_file = tmp_path / "error.json"
+    finished = torchrun(2, "-m", "gradwire.train", folder, GRADWIRE_ERROR_FILE=str(error_file))
+    assert finished.exit_code == 1
+    assert "training diverged" in json.loads(error_file.read_text(encoding="utf-8"))["message"]
+    assert not (folder / "measurement.json").exists()
+
+
+def test_powersgd_over_several_gloo_buckets_fails_instead_of_hanging(tmp_path: Path) -> None:
+    powersgd = (
+        "communication.compression={method: powersgd, start_step: 2}",
+        "communication.overlap.bucket_cap_mb=25",
+    )
+    folder = lowered(tmp_path / "out", "native", *powersgd)
+    plan = json.loads((folder / "plan.json").read_text(encoding="utf-8"))
+    # Past the recipe's own rule.
+    plan["recipe"]["communication"]["overlap"]["bucket_cap_mb"] = 0.01
+    write_consistently(folder, plan)
+    finished = torchrun(2, "-m", "gradwire.train", folder)
+    assert finished.exit_code == 1
+    assert "powersgd is safe over gloo only with a single bucket" in finished.output
+
+
+def test_killed_rank_ends_the_others_with_a_message(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "native", "training.max_steps=1000000")
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        port = str(opened.getsockname()[1])
+    # Without torchrun, whose agent would stop the survivor before it can speak.
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "gradwire.train", str(folder)],
+            env={
+                **os.environ,
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": "2",
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": port,
+            },
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        survivor, victim = ranks
+        assert survivor.stderr is not None
+        assert any(line.startswith("step 3/") for line in survivor.stderr)
+        victim.send_signal(signal.SIGKILL)
+        _, errors = survivor.communicate(timeout=60)
+        assert survivor.returncode == 1
+        assert "gradwire: rank 0: the connection to another rank broke" in errors
+        assert "Traceback" not in errors
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+            assert rank.stderr is not None
+            rank.stderr.close()
+
+
+def test_rank_that_is_told_to_stop_stops_at_once(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "native", "training.num_gpus=1", "training.max_steps=1000000")
+    rank = subprocess.Popen([sys.executable, "-m", "gradwire.train", str(folder)], stderr=subprocess.PIPE, text=True)
+    try:
+        assert rank.stderr is not None
+        assert any(line.startswith("step 3/") for line in rank.stderr)
+        asked = time.monotonic()
+        rank.terminate()
+        _, errors = rank.communicate(timeout=60)
+        assert rank.returncode == 143
+        assert "told to stop (SIGTERM)" in errors
+        assert time.monotonic() - asked < 30
+    finally:
+        rank.kill()
+        rank.wait()
+        assert rank.stderr is not None
+        rank.stderr.close()
+
+
+def write_consistently(folder: Path, plan: dict[str, object]) -> None:
+    """Write `plan` with the hash of its changed recipe, as if it had been lowered so."""
+    import msgspec
+
+    from gradwire.documents.plan_schema import Plan
+    from gradwire.plan import recipe_sha256
+
+    plan["recipe_sha256"] = recipe_sha256(msgspec.convert(plan, Plan).recipe)
+    (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")

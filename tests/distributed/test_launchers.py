@@ -1,0 +1,97 @@
+"""`gradwire.train` and the example scripts really train on two processes under each launcher, and learn."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.distributed.real_runs import Finished, lowered, run_words, torchrun
+
+from gradwire.measure.measurement import read_measurement
+
+pytestmark = pytest.mark.distributed
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def test_accelerate_launch_needs_no_environment_and_no_fixed_place(tmp_path: Path) -> None:
+    written = lowered(tmp_path / "written", "accelerate")
+    folder = shutil.copytree(written, tmp_path / "moved")
+    command = ("accelerate", "launch", "--config_file", folder / "accelerate.yaml", "-m", "gradwire.train")
+    run_words(*command, folder / "plan.json").check()
+    check_measured(folder)
+
+
+def test_accelerate_launch_with_deepspeed_needs_no_environment(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "accelerate", "parallelism.data.strategy=zero2")
+    command = ("accelerate", "launch", "--config_file", folder / "accelerate.yaml", "-m", "gradwire.train")
+    run_words(*command, folder / "plan.json").check()
+    check_measured(folder)
+
+
+def test_deepspeed_launcher_may_append_local_rank(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "deepspeed", "parallelism.data.strategy=zero1")
+    launch = (folder / "launch.sh").read_text(encoding="utf-8")
+    (folder / "launch.sh").write_text(launch.replace("--no_local_rank ", ""), encoding="utf-8")
+    elsewhere = tmp_path / "elsewhere"
+    run_words("sh", folder / "launch.sh", "--out", elsewhere).check()
+    check_measured(elsewhere)
+
+
+def test_one_process_needs_no_launcher(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "native", "training.num_gpus=1", "parallelism.pipeline={chunks: 2}")
+    run_words("python", "-m", "gradwire.train", folder).check()
+    check_measured(folder, world_size=1)
+
+
+def test_accelerate_example_learns(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "accelerate", "communication.overlap.static_graph=true")
+    script = EXAMPLES / "accelerate_script.py"
+    finished = run_words("accelerate", "launch", "--config_file", folder / "accelerate.yaml", script, folder)
+    check_losses(finished, r"loss (\d\S+)")
+
+
+def test_deepspeed_example_learns(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "deepspeed", "parallelism.data.strategy=zero2")
+    finished = run_words(
+        *("deepspeed", "--num_gpus", "2", "--master_port", "0", EXAMPLES / "deepspeed_script.py"),
+        folder / "deepspeed.json",
+        DS_ACCELERATOR="cpu",
+    )
+    check_losses(finished, r"loss (\d\S+)")
+
+
+def test_trainer_example_learns(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "deepspeed", "parallelism.data.strategy=zero3")
+    finished = torchrun(2, EXAMPLES / "trainer_script.py", folder / "deepspeed.json", DS_ACCELERATOR="cpu")
+    check_losses(finished, r"'loss': '?(\d[\d.]*)")
+
+
+@pytest.mark.gpu
+def test_accelerate_fsdp_learns_on_a_gpu(tmp_path: Path) -> None:
+    sets = ("parallelism.data.strategy=fsdp", "training.device=cuda", "training.num_gpus=1")
+    folder = lowered(tmp_path / "out", "accelerate", *sets, device="cuda")
+    run_words("sh", folder / "launch.sh").check()
+    check_measured(folder, world_size=1)
+
+
+def check_measured(folder: Path, *, world_size: int = 2) -> None:
+    measurement = read_measurement(folder / "measurement.json")
+    losses = measurement.losses
+    assert measurement.world.world_size == world_size
+    assert losses[0] is not None
+    assert losses[-1] is not None
+    assert losses[-1] < losses[0] - 0.5
+    assert measurement.throughput.tokens_per_second is not None
+    assert measurement.throughput.timed_tokens == measurement.steps.timed * 2 * 4 * 48 * world_size
+
+
+def check_losses(finished: Finished, pattern: str) -> None:
+    finished.check()
+    losses: Sequence[float] = [float(text) for text in re.findall(pattern, finished.output)]
+    assert len(losses) >= 10, finished.output
+    quarter = len(losses) // 4
+    assert sum(losses[-quarter:]) < sum(losses[:quarter]) - 0.5 * quarter

@@ -1,0 +1,149 @@
+"""The same recipe, seed and data gives the same losses on every backend and strategy, and they go down."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tests.distributed.real_runs import lowered, run_words, torchrun, train_with_launcher
+
+from gradwire.documents.measurement_schema import Measurement
+from gradwire.plan import Backend
+
+pytestmark = pytest.mark.distributed
+
+RELATIVE = 1e-4
+OPTIMIZERS = ("Adam", "AdamW")
+
+# A pipeline's two ranks share one batch, so it is twice as large: the same 16 samples per step as two DDP ranks take.
+PIPELINE = ("training.batch_size_per_gpu=4", "parallelism.pipeline={stages: 2, chunks: 2}")
+NATIVE = {
+    "ddp": (),
+    "overlap": ("communication.overlap={bucket_cap_mb: 0.05, gradient_as_bucket_view: true, static_graph: true}",),
+    "checkpointing": ("training.gradient_checkpointing=true",),
+    "fsdp": ("parallelism.data.strategy=fsdp",),
+    "1f1b": PIPELINE,
+    "gpipe": (*PIPELINE, "parallelism.pipeline.schedule=gpipe"),
+}
+NATIVE_FOUR = {
+    "ddp": ("training.batch_size_per_gpu=1",),
+    "1f1b-ddp": ("parallelism.pipeline={stages: 2, chunks: 2}",),
+    "gpipe-fsdp": (
+        "parallelism.pipeline={stages: 2, chunks: 2, schedule: gpipe}",
+        "parallelism.data.strategy=fsdp",
+    ),
+}
+ZERO = {name: (f"parallelism.data.strategy={name}",) for name in ("ddp", "zero1", "zero2", "zero3")}
+
+
+@pytest.fixture(scope="module")
+def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[float]]]:
+    """Losses and gradient norms of each optimizer in float64 on one process."""
+    parent = tmp_path_factory.mktemp("reference")
+    folders = [lowered(parent / name, "native", f"training.optimizer={name}") for name in OPTIMIZERS]
+    finished = run_words(sys.executable, Path(__file__).with_name("reference.py"), *folders)
+    finished.check()
+    return dict(zip(OPTIMIZERS, json.loads(finished.output.splitlines()[-1]), strict=True))
+
+
+def test_reference_clips_in_every_step(references: dict[str, dict[str, list[float]]]) -> None:
+    for reference in references.values():
+        assert min(reference["gradient_norms"]) > 1.0
+
+
+def test_optimizers_differ(references: dict[str, dict[str, list[float]]]) -> None:
+    adam, adamw = (references[name]["losses"][-1] for name in OPTIMIZERS)
+    assert abs(adam - adamw) / adam > 10 * RELATIVE
+
+
+def test_native_strategies_equal_the_reference(tmp_path: Path, references: dict[str, dict[str, list[float]]]) -> None:
+    check(tmp_path, "native", NATIVE, 2, references)
+
+
+def test_native_on_four_processes_equals_the_reference(
+    tmp_path: Path, references: dict[str, dict[str, list[float]]]
+) -> None:
+    check(tmp_path, "native", NATIVE_FOUR, 4, references)
+
+
+def test_deepspeed_stages_equal_the_reference(tmp_path: Path, references: dict[str, dict[str, list[float]]]) -> None:
+    check(tmp_path, "deepspeed", ZERO, 2, references)
+
+
+def test_accelerate_ddp_equals_the_reference(tmp_path: Path, references: dict[str, dict[str, list[float]]]) -> None:
+    strategies = {name: NATIVE[name] for name in ("ddp", "overlap")}
+    check(tmp_path, "accelerate", strategies, 2, references)
+
+
+def test_accelerate_with_deepspeed_equals_the_reference(
+    tmp_path: Path, references: dict[str, dict[str, list[float]]]
+) -> None:
+    strategies = {name: ZERO[name] for name in ("zero1", "zero2", "zero3")}
+    check(tmp_path, "accelerate", strategies, 2, references)
+
+
+def test_powersgd_equals_plain_ddp_until_its_start_step_and_learns(tmp_path: Path) -> None:
+    powersgd = (
+        "communication.compression={method: powersgd, start_step: 3, matrix_approximation_rank: 2}",
+        "communication.overlap.bucket_cap_mb=25",
+    )
+    folders = [
+        lowered(tmp_path / "plain", "native"),
+        lowered(tmp_path / "powersgd", "native", *powersgd),
+        lowered(tmp_path / "powersgd-static", "native", *powersgd, "communication.overlap.static_graph=true"),
+        lowered(tmp_path / "bf16", "native", "communication.compression.method=bf16"),
+    ]
+    measured = train_with_launcher(folders, 2)
+    plain = measured["plain"].losses
+    for name in ("powersgd", "powersgd-static"):
+        losses = measured[name].losses
+        # Step 3 is the first whose gradient is compressed; its loss came from the weights before it.
+        assert losses[:4] == pytest.approx(plain[:4], rel=RELATIVE)
+        assert losses[4] != pytest.approx(plain[4], rel=1e-6)
+        check_learns(measured[name])
+    assert measured["bf16"].losses == pytest.approx(plain, rel=1e-3)
+
+
+def test_same_seed_twice_gives_the_same_losses(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "native")
+    runs = []
+    for _ in range(2):
+        torchrun(2, "-m", "gradwire.train", folder / "plan.json").check()
+        runs.append(json.loads((folder / "measurement.json").read_text(encoding="utf-8"))["losses"])
+    assert runs[0] == runs[1]
+
+
+def check(
+    tmp_path: Path,
+    backend: Backend,
+    strategies: dict[str, tuple[str, ...]],
+    processes: int,
+    references: dict[str, dict[str, list[float]]],
+) -> None:
+    folders = [
+        lowered(
+            tmp_path / f"{strategy}-{optimizer}",
+            backend,
+            f"training.num_gpus={processes}",
+            f"training.optimizer={optimizer}",
+            *sets,
+        )
+        for strategy, sets in strategies.items()
+        for optimizer in OPTIMIZERS
+    ]
+    measured = train_with_launcher(folders, processes)
+    for name, measurement in measured.items():
+        reference = references[name.rpartition("-")[2]]
+        assert measurement.losses == pytest.approx(reference["losses"], rel=RELATIVE), name
+        if None not in measurement.gradient_norms:
+            assert measurement.gradient_norms == pytest.approx(reference["gradient_norms"], rel=1e-3), name
+        check_learns(measurement)
+
+
+def check_learns(measurement: Measurement) -> None:
+    first, last = measurement.losses[0], measurement.losses[-1]
+    assert first is not None
+    assert last is not None
+    assert last < first - 0.5
