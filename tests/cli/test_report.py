@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_runner import Said
+from tests.cli.command_runner import Said
 
 from gradwire.documents.recipe_schema import Model, Recipe, Training
 from gradwire.measure.hardware import with_fingerprint
