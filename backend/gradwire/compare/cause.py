@@ -27,7 +27,7 @@ from gradwire.documents.measurement_schema import TimeSplit
 # A part that takes less of the step than this is no cause.
 _LEAST_SHARE = 0.10
 # With a baseline, a part that grew by less than this share of the step is no cause of a loss.
-_LEAST_GROWTH = 0.02
+_LEAST_GROWTH = 0.03
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
