@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradwire.compare.cause import cause_in_short, causes_of
@@ -148,6 +148,7 @@ def test_a_step_of_compute_has_no_cause(situation: Situation) -> None:
     assert causes_of(split(), situation) == []
 
 
+@settings(deadline=None)
 @given(seconds=st.lists(st.floats(0, 10), min_size=len(PARTS), max_size=len(PARTS)))
 def test_causes_are_ordered_and_shares_are_shares(situation: Situation, seconds: list[float]) -> None:
     measured = split(**dict(zip(PARTS, seconds, strict=True)))

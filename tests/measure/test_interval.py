@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradwire.measure.interval import against_number, ratio_interval, scaled
@@ -66,6 +66,7 @@ def test_one_measurement_has_no_interval() -> None:
     assert against_number([1.0], 1.0) is None
 
 
+@settings(deadline=None)
 @given(actual=RATES, baseline=RATES, unit=st.sampled_from([0.5, 4.0, 1024.0]))
 def test_the_unit_does_not_matter_and_the_middle_is_inside(
     actual: list[float], baseline: list[float], unit: float

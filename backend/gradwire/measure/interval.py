@@ -93,7 +93,9 @@ def _around(middle: float, error: float, degrees: float, method: Method) -> Inte
 def _welch_degrees(parts: Sequence[float], degrees: Sequence[int]) -> float:
     below = sum(part**2 / count for part, count in zip(parts, degrees, strict=True))
     # Without any spread every number of degrees gives the same interval, a point.
-    return sum(parts) ** 2 / below if below > 0 else float(sum(degrees))
+    found = sum(parts) ** 2 / below if below > 0 else float(sum(degrees))
+    # Never fewer than of the smaller sample, but for rounding.
+    return max(found, float(min(degrees)))
 
 
 def _mean(values: Sequence[float]) -> float:
