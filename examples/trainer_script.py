@@ -41,7 +41,8 @@ if (
 
 text = torch.frombuffer(bytearray(Path(torch.__file__).read_bytes()), dtype=torch.uint8).long()
 samples = [{"input_ids": tokens, "labels": tokens} for tokens in text.unfold(0, 64, 16)]
-model = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=64, n_embd=64, n_layer=2, n_head=4))
+model_config = GPT2Config(vocab_size=256, n_positions=64, n_embd=64, n_layer=2, n_head=4, bos_token_id=None)
+model = GPT2LMHeadModel(model_config)
 trainer = Trainer(model=model, args=arguments, train_dataset=samples)
 trainer.train()
 torch.distributed.barrier()

@@ -56,10 +56,27 @@ class InvalidRecipe(UsageError):
         super().__init__("\n".join(str(violation) for violation in violations))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RefusedField:
+    """One recipe field that a backend cannot express: its value as text, the limit, and the nearest thing it can do."""
+
+    path: str
+    value: str
+    limit: str
+    nearest: str
+
+
 class CannotLower(GradwireError):
-    """A backend cannot express the recipe without loss; names each field, the limit and the nearest thing."""
+    """A backend cannot express the recipe without loss; carries every refused field."""
 
     exit_code = 3
+
+    def __init__(self, *, recipe_name: str, backend: str, refused: list[RefusedField]) -> None:
+        self.refused = refused
+        lines = [f"{recipe_name}: {backend} cannot express it without loss"]
+        lines += [f"  {field.path}: {field.value}: {field.limit}; nearest: {field.nearest}" for field in refused]
+        lines.append("Change the recipe, take another backend, or accept the nearest values with --allow-lossy.")
+        super().__init__("\n".join(lines))
 
 
 class EnvironmentNotFit(GradwireError):

@@ -7,7 +7,15 @@ import pytest
 from gradwire.cli.cells import Attempt, Result, next_attempt, reason_of
 from gradwire.cli.progress import last_step
 from gradwire.documents.comparison_schema import Run
-from gradwire.errors import CannotLower, EnvironmentNotFit, GradwireError, InvalidRecipe, RunFailed, Violation
+from gradwire.errors import (
+    CannotLower,
+    EnvironmentNotFit,
+    GradwireError,
+    InvalidRecipe,
+    RefusedField,
+    RunFailed,
+    Violation,
+)
 
 ATTEMPTS = [
     Attempt(backend=backend, num_gpus=size, repeat=repeat)
@@ -27,6 +35,7 @@ def result(attempt: Attempt, *, is_final: bool = False) -> Result:
         folder="",
         samples_per_second=None,
         tokens_per_second=None,
+        is_outlier=False,
     )
     return Result(attempt=attempt, run=run, measurement=None, seconds=0.0, is_final=is_final)
 
@@ -54,11 +63,16 @@ def test_cell_that_would_fail_the_same_way_is_not_repeated() -> None:
         (EnvironmentNotFit("no GPU\nno torch"), "no GPU; no torch"),
         (
             CannotLower(
-                "x: deepspeed cannot express it without loss\n"
-                "  parallelism.pipeline.stages: None: no pipeline; nearest: none\n"
-                "  parallelism.pipeline.schedule: '1f1b': no pipeline; nearest: none\n"
-                "  communication.compression.method: 'fp16': no hooks; nearest: none\n"
-                "Change the recipe."
+                recipe_name="x",
+                backend="deepspeed",
+                refused=[
+                    RefusedField(path=path, value=value, limit=limit, nearest="none")
+                    for path, value, limit in (
+                        ("parallelism.pipeline.stages", "None", "no pipeline"),
+                        ("parallelism.pipeline.schedule", "'1f1b'", "no pipeline"),
+                        ("communication.compression.method", "'fp16'", "no hooks"),
+                    )
+                ],
             ),
             "parallelism.pipeline.stages, parallelism.pipeline.schedule: no pipeline; nearest: none; "
             "communication.compression.method: no hooks; nearest: none",

@@ -38,7 +38,7 @@ def test_show_names_where_values_come_from(run_here: Run, tmp_path: Path) -> Non
     assert "  seed: 7 # mine.yaml:2" in lines
     assert "  max_steps: 5 # --set training.max_steps=5" in lines
     assert "  num_gpus: 4 # --num-gpus 4" in lines
-    assert any(line.startswith("  learning_rate: 0.003 # preset cpu/ddp:") for line in lines)
+    assert any(line.startswith("  learning_rate: 0.002 # preset cpu/ddp:") for line in lines)
     assert "  momentum: 0.0" in lines
 
 

@@ -62,9 +62,9 @@ def test_lossy_lowering_says_what_was_lost(run_here: Run) -> None:
 
 def test_every_field_is_shown_on_demand(run_here: Run) -> None:
     line = ("lower", "cpu/zero1", "--backend", "deepspeed", "--dry-run")
-    assert "training.learning_rate = 0.003: exact" not in run_here(*line).out
+    assert "training.learning_rate = 0.002: exact" not in run_here(*line).out
     said = run_here(*line, "--verbose")
-    assert "training.learning_rate = 0.003: exact by deepspeed.json" in said.out.replace("\n      ", " ")
+    assert "training.learning_rate = 0.002: exact by deepspeed.json" in said.out.replace("\n      ", " ")
     assert "overwritten:\n" in said.out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,14 +89,12 @@ def _launcher_words(folder: Path, processes: int) -> list[str]:
     if (folder / "accelerate.yaml").exists():
         return ["accelerate", "launch", "--config_file", str(folder / "accelerate.yaml")]
     if (folder / "deepspeed.json").exists():
-        # A port that the launcher's own default does not share with another run.
-        return ["deepspeed", "--num_gpus", str(processes), "--master_port", str(_free_port())]
+        return ["deepspeed", "--num_gpus", str(processes), "--master_port", str(free_port())]
     return ["torchrun", "--standalone", "--nproc-per-node", str(processes)]
 
 
-def _free_port() -> int:
-    import socket
-
+def free_port() -> int:
+    """Return a port that nobody listens at now; `deepspeed --master_port 0` waits for ever instead of taking one."""
     with socket.socket() as opened:
         opened.bind(("127.0.0.1", 0))
         port: int = opened.getsockname()[1]

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.distributed.real_runs import lowered, run_words, torchrun
+from tests.distributed.real_runs import free_port, lowered, run_words, torchrun
 
 pytestmark = pytest.mark.distributed
 
@@ -59,6 +59,7 @@ def test_diverging_run_fails_on_every_rank(tmp_path: Path) -> None:
     error_file = tmp_path / "error.json"
     finished = torchrun(2, "-m", "gradwire.train", folder, GRADWIRE_ERROR_FILE=str(error_file))
     assert finished.exit_code == 1
+    assert finished.output.count("training diverged") == 1
     assert "training diverged" in json.loads(error_file.read_text(encoding="utf-8"))["message"]
     assert not (folder / "measurement.json").exists()
 
@@ -80,9 +81,7 @@ def test_powersgd_over_several_gloo_buckets_fails_instead_of_hanging(tmp_path: P
 
 def test_killed_rank_ends_the_others_with_a_message(tmp_path: Path) -> None:
     folder = lowered(tmp_path / "out", "native", "training.max_steps=1000000")
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        port = str(opened.getsockname()[1])
+    port = str(free_port())
     # Without torchrun, whose agent would stop the survivor before it can speak.
     ranks = [
         subprocess.Popen(
@@ -115,6 +114,19 @@ def test_killed_rank_ends_the_others_with_a_message(tmp_path: Path) -> None:
             rank.wait()
             assert rank.stderr is not None
             rank.stderr.close()
+
+
+def test_port_in_use_is_named(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "native")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        finished = run_words("python", "-m", "gradwire.train", folder, **place)
+    assert finished.exit_code == 4
+    assert f"127.0.0.1:{port}" in finished.output
+    assert "Traceback" not in finished.output
 
 
 def test_rank_that_is_told_to_stop_stops_at_once(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.distributed.real_runs import Finished, lowered, run_words, torchrun
+from tests.distributed.real_runs import Finished, free_port, lowered, run_words, torchrun
 
 from gradwire.measure.measurement import read_measurement
 
@@ -57,7 +57,7 @@ def test_accelerate_example_learns(tmp_path: Path) -> None:
 def test_deepspeed_example_learns(tmp_path: Path) -> None:
     folder = lowered(tmp_path / "out", "deepspeed", "parallelism.data.strategy=zero2")
     finished = run_words(
-        *("deepspeed", "--num_gpus", "2", "--master_port", "0", EXAMPLES / "deepspeed_script.py"),
+        *("deepspeed", "--num_gpus", "2", "--master_port", str(free_port()), EXAMPLES / "deepspeed_script.py"),
         folder / "deepspeed.json",
         DS_ACCELERATOR="cpu",
     )

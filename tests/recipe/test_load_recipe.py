@@ -29,7 +29,7 @@ def test_command_line_beats_file_beats_preset_beats_default(tmp_path: Path) -> N
     training, origins = loaded.recipe.training, loaded.origins
     assert (training.max_steps, origins["training.max_steps"].layer) == (50, "command line")
     assert (training.seed, origins["training.seed"].layer) == (5, "file")
-    assert (training.learning_rate, origins["training.learning_rate"].layer) == (3e-3, "preset")
+    assert (training.learning_rate, origins["training.learning_rate"].layer) == (2e-3, "preset")
     assert (training.momentum, origins["training.momentum"].layer) == (0.0, "default")
 
 

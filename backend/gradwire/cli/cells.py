@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     from gradwire.documents.comparison_schema import Run
     from gradwire.documents.measurement_schema import Measurement
     from gradwire.plan import Backend
-
-# As gradwire.lowering writes them: two spaces, path, value, the limit.
-_REFUSED_LINE = re.compile(r"  (?P<path>[\w.]+): (?:'[^']*'|\S+): (?P<limit>.+)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +88,7 @@ def run_attempt(attempt: Attempt, comparing: Comparing) -> Result:
         folder=comparing.folder_of(attempt).relative_to(comparing.folder).as_posix(),
         samples_per_second=None,
         tokens_per_second=None,
+        is_outlier=False,
     )
     seconds = time.monotonic() - started
     return Result(attempt=attempt, run=run, measurement=measurement, seconds=seconds, is_final=is_final)
@@ -103,23 +100,19 @@ def reason_of(error: GradwireError) -> str:
         case InvalidRecipe():
             return "; ".join(f"{violation.path}: {violation.message}" for violation in error.violations)
         case CannotLower():
-            return _refusals_in_short(str(error))
+            return _refusals_in_short(error)
         case RunFailed():
             return str(error).splitlines()[0]
         case _:
             return "; ".join(str(error).splitlines())
 
 
-def _refusals_in_short(message: str) -> str:
+def _refusals_in_short(error: CannotLower) -> str:
     """Return what a backend cannot express, fields with the same limit together, without the advice for `lower`."""
-    fields: dict[str, list[str]] = {}
-    for line in message.splitlines():
-        refused = _REFUSED_LINE.fullmatch(line)
-        if refused:
-            fields.setdefault(refused["limit"], []).append(refused["path"])
-    if not fields:
-        return "; ".join(message.splitlines())
-    return "; ".join(f"{', '.join(paths)}: {limit}" for limit, paths in fields.items())
+    paths: dict[str, list[str]] = {}
+    for each in error.refused:
+        paths.setdefault(f"{each.limit}; nearest: {each.nearest}", []).append(each.path)
+    return "; ".join(f"{', '.join(together)}: {limit}" for limit, together in paths.items())
 
 
 def _measure(attempt: Attempt, comparing: Comparing) -> Measurement:

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from gradwire.errors import GradwireError, InvalidRecipe
+from gradwire.errors import CannotLower, GradwireError, InvalidRecipe
 
 
 def say(text: str = "") -> None:
@@ -57,13 +57,18 @@ def _readable(text: str) -> str:
 
 
 def error_document(error: GradwireError) -> dict[str, Any]:
-    """Return {"kind", "exit_code", "message", "violations"} of an error; InvalidRecipe alone has violations."""
+    """Return {"kind", "exit_code", "message", "violations", "refused"} of an error.
+
+    `violations` are an InvalidRecipe's and `refused` a CannotLower's; empty for every other kind.
+    """
     violations = error.violations if isinstance(error, InvalidRecipe) else []
+    refused = error.refused if isinstance(error, CannotLower) else []
     return {
         "kind": type(error).__name__,
         "exit_code": error.exit_code,
         "message": str(error),
         "violations": [plain(violation) for violation in violations],
+        "refused": [plain(each) for each in refused],
     }
 
 

@@ -106,6 +106,28 @@ class StepSeconds:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TimeSplit:
+    """Mean seconds per timed optimizer step, by what they were spent on; the parts sum to the mean step."""
+
+    input_wait: float
+    """Waiting for the next batch."""
+    compute: float
+    """Forward and backward passes."""
+    exposed_communication: float
+    """In collectives while no compute ran."""
+    pipeline_bubble: float
+    """A stage waiting for another stage."""
+    optimizer: float
+    """Clipping the gradients and updating the weights."""
+    straggler_wait: float
+    """The slowest rank's time above the median rank's."""
+    other: float
+    """The rest of the step."""
+    slowest_rank: int | None = None
+    """Rank that the others waited for most; null where none stands out or that was not recorded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
     """Peak memory, the largest over all ranks."""
 
@@ -161,6 +183,8 @@ class Measurement:
     """Work per second over the timed steps."""
     step_seconds: StepSeconds
     """Seconds per optimizer step, of the slowest rank in each step."""
+    time_split: TimeSplit | None
+    """Where the seconds of a timed step went; null where that was not recorded."""
     memory: Memory
     """Peak memory, the largest over all ranks."""
     utilization: Utilization

@@ -9,19 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradwire.errors import (
-    CannotLower,
-    EnvironmentNotFit,
-    GradwireError,
-    RunFailed,
-    ThresholdNotMet,
-    UsageError,
-)
+from gradwire.errors import EnvironmentNotFit, GradwireError, RunFailed, ThresholdNotMet, UsageError
 from gradwire.launch.process import Ended
 
 _SHOWN_LINES = 8
 _CLASSES: dict[int, type[GradwireError]] = {
-    kind.exit_code: kind for kind in (RunFailed, UsageError, CannotLower, EnvironmentNotFit, ThresholdNotMet)
+    kind.exit_code: kind for kind in (RunFailed, UsageError, EnvironmentNotFit, ThresholdNotMet)
 }
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?")
 _TRACEBACK = "Traceback (most recent call last):"

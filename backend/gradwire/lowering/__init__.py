@@ -8,7 +8,7 @@ from typing import Protocol, cast
 from gradwire.artifact import Artifact, build_artifact, document_text
 from gradwire.documents.lowering_schema import LoweringReport, Reread
 from gradwire.documents.plan_schema import Plan
-from gradwire.errors import CannotLower
+from gradwire.errors import CannotLower, RefusedField
 from gradwire.lowering.fields import Refusal, account, read_path, with_values
 from gradwire.lowering.placement import Placement, check_placement
 from gradwire.lowering.shared import Lowered
@@ -43,7 +43,9 @@ def lower(
     backend = cast(_BackendModule, import_module(_MODULES[plan.backend]))
     asked, refused = plan.recipe, backend.refusals(plan)
     if refused and not allow_lossy:
-        raise CannotLower(_refusal_message(plan, refused))
+        raise CannotLower(
+            recipe_name=plan.recipe_name, backend=plan.backend, refused=[_refused_field(plan, each) for each in refused]
+        )
     pending = refused
     while pending:
         plan = _fall_back(plan, pending)
@@ -83,10 +85,6 @@ def _fall_back(plan: Plan, refused: list[Refusal]) -> Plan:
     )
 
 
-def _refusal_message(plan: Plan, refused: list[Refusal]) -> str:
-    lines = [f"{plan.recipe_name}: {plan.backend} cannot express it without loss"]
-    for refusal in refused:
-        value = read_path(plan.recipe, refusal.path)
-        lines.append(f"  {refusal.path}: {value!r}: {refusal.limit}; nearest: {refusal.nearest}")
-    lines.append("Change the recipe, take another backend, or accept the nearest values with --allow-lossy.")
-    return "\n".join(lines)
+def _refused_field(plan: Plan, refusal: Refusal) -> RefusedField:
+    value = read_path(plan.recipe, refusal.path)
+    return RefusedField(path=refusal.path, value=repr(value), limit=refusal.limit, nearest=refusal.nearest)
