@@ -17,10 +17,10 @@ from torch.distributed import Work
 
 from gradwire.train.communication.interface import Bucket, Tables
 from gradwire.train.communication.lanes import Lanes
-from gradwire.train.communication.layout import used_slots
 from gradwire.train.communication.low_rank import errors_of
 from gradwire.train.communication.message import add_gradients
 from gradwire.train.communication.per_parameter import PerParameter
+from gradwire.train.communication.unused import find_unused
 
 _SAMPLE = 16384
 
@@ -40,14 +40,15 @@ class TopK:
         """Average the whole bucket."""
         flat, layout, ranks = bucket.flat, bucket.layout, lanes.world_size
         errors = errors_of(self._errors, layout, flat) if self._error_feedback else None
+        unused = find_unused(bucket, errors) if self._unused else None
         if errors is not None:
             add_gradients(errors, flat)
         matrices = flat.float() if errors is None else errors
         count = max(1, round(self._fraction * flat.numel()))
         indices = largest(matrices, count)
         values = matrices[indices].float()
-        flags = used_slots(flat, layout).to(torch.int32) if self._unused else values.new_empty(0, dtype=torch.int32)
-        sent = torch.cat([values.view(torch.int32), indices.to(torch.int32), flags.to(flat.device)])
+        flags = [unused.flags.to(torch.int32)] if unused is not None else []
+        sent = torch.cat([values.view(torch.int32), indices.to(torch.int32), *flags])
         received = torch.empty(ranks * sent.numel(), dtype=torch.int32, device=flat.device)
         work = lanes.all_gather(0, received, sent)
         if errors is not None:
@@ -59,21 +60,14 @@ class TopK:
         for part in parts:
             average.index_add_(0, part[count : 2 * count].long(), part[:count].view(torch.float32).to(average.dtype))
         flat.copy_(average.div_(ranks))
-        if self._unused:
-            used = parts[:, 2 * count :].any(dim=0).tolist()
-            for slot, any_used in zip(layout.slots, used, strict=True):
-                if not any_used:
-                    # DDP drops the average of a parameter that no rank used: it goes back to the error.
-                    flat[slot.offset : slot.end].zero_()
-                    if errors is not None:
-                        mine = (indices >= slot.offset) & (indices < slot.end)
-                        errors[indices[mine]] += values[mine]
         if errors is not None:
             if flat.is_cuda:
                 errors.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-            elif not bool(torch.isfinite(parts[:, :count].contiguous().view(torch.float32)).all()):
+            elif not bool(torch.isfinite(flat).all()):
                 # An overflow somewhere (fp16 loss scaling makes some on purpose) must not stay in the error for ever.
                 errors.zero_()
+        if unused is not None:
+            unused.settle(parts[:, 2 * count :].sum(0), errors, flat)
 
     def shared_state(self) -> Tables:
         return {}
