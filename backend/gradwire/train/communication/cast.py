@@ -40,14 +40,15 @@ class Cast:
         sent = self._scratch.get(bucket.layout, "sent", part * ranks, **kind)
         received = self._scratch.get(bucket.layout, "received", part * ranks, **kind)
         own = self._scratch.get(bucket.layout, "own", part, **kind)
+        means = self._scratch.get(bucket.layout, "means", part, dtype=arithmetic_dtype(flat), device=flat.device)
         sent[: flat.numel()].copy_(flat)
         yield lanes.all_to_all(0, received, sent)
 
         for chunk in chunks(part, flat.device):
             contributions = received.view(ranks, part)[:, chunk]
-            mean = contributions[0].to(arithmetic_dtype(flat))
+            mean = means[chunk].copy_(contributions[0])
             for contribution in contributions[1:]:
-                mean.add_(contribution.to(mean.dtype))
+                mean.add_(self._scratch.work(mean).copy_(contribution))
             own[chunk].copy_(mean.div_(ranks))
         yield lanes.all_gather(1, sent, own)
 

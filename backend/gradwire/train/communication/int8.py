@@ -58,20 +58,23 @@ class Int8:
         own = self._scratch.get(layout, "own", body, **kind)
         gathered = self._scratch.get(layout, "gathered", ranks * body, **kind)
         for part, message in zip(parts, sent.view(ranks, width), strict=True):
-            quantise(part, *split(message[:body], size))
+            quantise(part, *split(message[:body], size), self._scratch)
             if unused is not None:
                 message[body:].view(torch.float32).copy_(unused.flags)
         yield lanes.all_to_all(0, received, sent)
 
         messages = received.view(ranks, width)
         levels, scales = split(own, size)
+        means = self._scratch.get(layout, "means", blocks * size, dtype=values.dtype, device=flat.device).view(
+            blocks, size
+        )
         for chunk in chunks(blocks, flat.device, row_size=size):
-            mean = torch.zeros_like(parts[0, chunk])
+            mean = means[chunk].zero_()
             for message in messages:
                 their_levels, their_scales = split(message[:body], size)
-                mean.addcmul_(their_levels[chunk].to(mean.dtype), their_scales[chunk])
+                mean.addcmul_(self._scratch.work(mean).copy_(their_levels[chunk]), their_scales[chunk])
             mean.div_(ranks)
-            quantise(mean, levels[chunk], scales[chunk])
+            quantise(mean, levels[chunk], scales[chunk], self._scratch)
             parts[lanes.rank, chunk].add_(mean, alpha=ranks)
         yield lanes.all_gather(1, gathered, own)
 
@@ -82,7 +85,8 @@ class Int8:
             for chunk in chunks(blocks, flat.device, row_size=size):
                 first = (number * blocks + chunk.start) * size
                 target = flat[first : first + (chunk.stop - chunk.start) * size]
-                target.copy_(levels[chunk].to(values.dtype).mul_(scales[chunk]).view(-1)[: target.numel()])
+                average = self._scratch.work(levels[chunk]).copy_(levels[chunk]).mul_(scales[chunk])
+                target.copy_(average.view(-1)[: target.numel()])
         if flat.is_cuda:
             values.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
         elif not finite:
@@ -118,7 +122,7 @@ def split(message: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
     return levels, message[blocks * block_size :].view(torch.float32).view(blocks, 1)
 
 
-def quantise(values: Tensor, levels: Tensor, scales: Tensor) -> None:
+def quantise(values: Tensor, levels: Tensor, scales: Tensor, scratch: Scratch) -> None:
     """Write levels and scales of `values` [blocks, block_size], in which the rounding errors are left.
 
     An element that is not finite has no level: its block's scale is not finite either, and says so to all.
@@ -128,7 +132,7 @@ def quantise(values: Tensor, levels: Tensor, scales: Tensor) -> None:
         scale = torch.maximum(block.amax(1, keepdim=True), block.amin(1, keepdim=True).neg_()).div_(127)
         too_small = scale < _SMALLEST_SCALE
         scale.masked_fill_(too_small, 0)
-        rounded = (block * scale.reciprocal().masked_fill_(too_small, 0)).round_()
+        rounded = torch.mul(block, scale.reciprocal().masked_fill_(too_small, 0), out=scratch.work(block)).round_()
         levels[chunk].copy_(rounded)
         scales[chunk].copy_(scale)
         block.addcmul_(rounded, scale, value=-1)

@@ -18,6 +18,7 @@ class Scratch:
 
     def __init__(self) -> None:
         self._buffers: dict[Layout, dict[str, Tensor]] = {}
+        self._work: Tensor | None = None
 
     def get(self, layout: Layout, purpose: str, numel: int, *, dtype: torch.dtype, device: torch.device) -> Tensor:
         """Return the 1-D buffer for `purpose`, with what the last step left in it; zeros at first."""
@@ -27,6 +28,13 @@ class Scratch:
         if purpose not in buffers:
             buffers[purpose] = torch.zeros(numel, dtype=dtype, device=device)
         return buffers[purpose]
+
+    def work(self, like: Tensor) -> Tensor:
+        """Return a tensor shaped as `like`, in fp32 or wider, that is anybody's again once the caller yields."""
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        if self._work is None or self._work.numel() < like.numel() or self._work.dtype != dtype:
+            self._work = torch.empty(like.numel(), dtype=dtype, device=like.device)
+        return self._work[: like.numel()].view(like.shape)
 
 
 def chunks(rows: int, device: torch.device, *, row_size: int = 1) -> Iterator[slice]:
