@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gradwire.train.communication.interface import GradientCommunication, StepTraffic
+from gradwire.measure.traffic import StepTraffic
+from gradwire.train.communication.interface import GradientCommunication
 from gradwire.train.communication.register import register
 
 __all__ = ["GradientCommunication", "StepTraffic", "register"]

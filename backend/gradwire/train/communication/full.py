@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gradwire.errors import RunFailed
-from gradwire.train.communication.interface import StepTraffic
+from gradwire.measure.traffic import StepTraffic
 
 
 class FullGradients:

@@ -13,9 +13,10 @@ from torch.distributed import Work
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.errors import RunFailed, UsageError
+from gradwire.measure.traffic import StepTraffic
 from gradwire.train.communication.dispatcher import StreamDispatcher, ThreadDispatcher
 from gradwire.train.communication.gate import Gate
-from gradwire.train.communication.interface import Bucket, Method, StepTraffic
+from gradwire.train.communication.interface import Bucket, Method
 from gradwire.train.communication.lanes import Lanes
 from gradwire.train.communication.layout import Layout, layout_of, packed
 from gradwire.train.communication.peers import Peers

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributed import Work
 
 from gradwire.errors import RunFailed
+from gradwire.measure.traffic import StepTraffic
 from gradwire.train.communication.lanes import Lanes
 from gradwire.train.communication.layout import Layout
 
@@ -27,22 +28,6 @@ class Bucket:
     flat: Tensor
     layout: Layout
     step: int
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepTraffic:
-    """What one rank communicated in one optimizer step.
-
-    `gradient_bytes` is the size of the gradients. `payload_bytes` is what they shrank to: the size of the plain
-    all-reduce that would send as much. `wire_bytes` is what this rank sends, by each collective's bandwidth-optimal
-    algorithm (2(n-1)/n of the payload), protocol headers not counted. `communication_seconds` is the time during
-    which at least one collective was under way; None where torch's own code runs them.
-    """
-
-    gradient_bytes: int
-    payload_bytes: int
-    wire_bytes: int
-    communication_seconds: float | None
 
 
 class Method(Protocol):

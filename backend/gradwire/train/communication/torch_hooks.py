@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.documents.recipe_schema import Compression
 from gradwire.errors import RunFailed, UsageError
-from gradwire.train.communication.interface import StepTraffic
+from gradwire.measure.traffic import StepTraffic
 
 FORMAT_VERSION = 1
 
