@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 import torch.distributed as dist
-from communication_models import (
+from tests.communication.models import (
     OWN_METHODS,
     SEVEN_BUCKETS_MB,
     Layers,

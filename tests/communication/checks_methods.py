@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-from communication_models import everyone
+from tests.communication.models import everyone
 from torch import Tensor
 
 from gradwire.train.communication.alternating import AlternatingPowerSGD

@@ -1,6 +1,6 @@
 """Trains a small model again and again in one world and ends; tests start it, and it is a command of its own.
 
-    python tests/communication/soak.py --launches 5 --runs 50 --steps 50 --ranks 2
+    python -m tests.communication.soak --launches 5 --runs 50 --steps 50 --ranks 2
 
 starts 5 worlds one after the other, each of which trains 50 runs of 50 steps, with seven buckets, with unused
 parameters and after a resume in turn, and says how many ended cleanly.
@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from communication_world import join_world, leave_world, start_ranks, wait_for
+from tests.communication.world import join_world, leave_world, start_ranks, wait_for
 
 VARIANTS = ("seven buckets", "unused parameters", "resumed")
 METHODS = ("powersgd", "powersgd-alternating", "int8", "topk", "bf16")
@@ -36,7 +36,7 @@ def train_all(arguments: argparse.Namespace) -> None:
 
 def train(method: str, variant: str, arguments: argparse.Namespace) -> None:
     import torch.distributed as dist
-    from communication_models import Run, assert_ranks_identical, settings
+    from tests.communication.models import Run, assert_ranks_identical, settings
 
     unused = variant == "unused parameters"
     run = Run(settings(method), find_unused_parameters=unused)
@@ -59,7 +59,7 @@ def launch(arguments: list[str], *, ranks: int, timeout: float) -> list[tuple[in
     """Return exit code and output of each rank of a world that trains with `arguments`."""
     with tempfile.TemporaryDirectory() as folder:
         return wait_for(
-            start_ranks(arguments, ranks=ranks, folder=Path(folder), script=Path(__file__)), timeout=timeout
+            start_ranks(arguments, ranks=ranks, folder=Path(folder), module="tests.communication.soak"), timeout=timeout
         )
 
 

@@ -1,11 +1,11 @@
-"""Each method keeps its promises under DDP: all of them with 2 ranks, those that depend on the number with 4."""
+"""Each method keeps its promises under DDP: with 2 ranks, and with 4 those that depend on the number."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from communication_world import check_names, run_world
+from tests.communication.world import check_names, run_world
 
 CHECKS = Path(__file__).with_name("checks_ddp.py")
 

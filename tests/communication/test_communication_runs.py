@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from soak import launch
+from tests.communication.soak import launch
 
 pytestmark = pytest.mark.distributed
 

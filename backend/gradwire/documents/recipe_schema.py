@@ -93,7 +93,7 @@ class Compression:
     matrix_approximation_rank: int = 4
     """powersgd, powersgd-alternating, powersgd-torch: rank of the low-rank approximation of each gradient matrix."""
     warm_start: bool = True
-    """powersgd, powersgd-torch: whether each step starts from the last step's factor. powersgd-alternating needs it."""
+    """powersgd, powersgd-alternating, powersgd-torch: whether each step starts from the last step's factor. powersgd-alternating needs it."""
     error_feedback: bool = True
     """powersgd, powersgd-alternating, powersgd-torch, int8, topk: whether what was not sent is added to the next gradient."""
     start_step: int = 10

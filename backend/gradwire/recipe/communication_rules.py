@@ -91,7 +91,7 @@ def topk_sends_less_than_everything(recipe: Recipe) -> Broken | None:
     return Broken(
         paths=("communication.compression.topk_fraction", "training.num_gpus", _METHOD),
         message=f"topk_fraction {compression.topk_fraction:g} on {ranks} ranks sends {share:.3g} times the bytes of "
-        f"full gradients; use less than {largest:.2g}, or method int8, whose bytes do not grow with the ranks",
+        f"full gradients; use less than {largest:g}, or method int8, whose bytes do not grow with the ranks",
     )
 
 

@@ -17,6 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 
 CHECK_PREFIX = "check_"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def check_names(checks: Path) -> list[str]:
@@ -48,9 +49,9 @@ def run_world(checks: Path, *, ranks: int, only: Sequence[str] | None = None, ti
 
 
 def start_ranks(
-    arguments: list[str], *, ranks: int, folder: Path, script: Path = Path(__file__)
+    arguments: list[str], *, ranks: int, folder: Path, module: str = "tests.communication.world"
 ) -> list[subprocess.Popen[str]]:
-    """Start `ranks` processes of `script` that find each other through a file in `folder`."""
+    """Start `ranks` processes of `module` that find each other through a file in `folder`."""
     environment = os.environ | {
         "WORLD_SIZE": str(ranks),
         "OMP_NUM_THREADS": "1",
@@ -58,7 +59,8 @@ def start_ranks(
     }
     return [
         subprocess.Popen(
-            [sys.executable, str(script), *arguments],
+            [sys.executable, "-m", module, *arguments],
+            cwd=ROOT,
             env=environment | {"RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -126,7 +128,6 @@ def main() -> None:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.parent))
     spec.loader.exec_module(module)
     report = {}
     for name in arguments.names or check_names(path):
