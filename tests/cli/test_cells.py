@@ -35,6 +35,7 @@ def result(attempt: Attempt, *, is_final: bool = False) -> Result:
         folder="",
         samples_per_second=None,
         tokens_per_second=None,
+        is_outlier=False,
     )
     return Result(attempt=attempt, run=run, measurement=None, seconds=0.0, is_final=is_final)
 

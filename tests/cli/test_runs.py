@@ -160,7 +160,7 @@ def test_comparison_shows_a_failed_cell_and_runs_the_rest(tmp_path: Path) -> Non
         ("native", 1, "ok"),
     ], said.out
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
-        *("comparison.json", "comparison.svg", "report.html", "native-1", "native-2")
+        *("comparison.json", "comparison.png", "comparison.svg", "report.html", "native-1", "native-2")
     }
     report = (tmp_path / "out" / "report.html").read_text()
     assert "gradwire compare cpu/powersgd" in report

@@ -40,12 +40,15 @@ sys.stderr.write("\\n" + json.dumps({"modules": list(sys.modules), "seconds": ti
         ("lower cpu/ddp --backend native --out out --no-reread", set()),
         ("launch h100-128 --backend native --dry-run", {"importlib.metadata"}),
         ("efficiency --baseline 100 --num-gpus 8 --throughput 720", set()),
+        ("efficiency rows.csv --json", set()),
+        ("report none", set()),
         ("schema recipe", set()),
         ("doctor", {"importlib.metadata"}),
         ("completion bash", {"shtab", "importlib.metadata"}),
     ],
 )
 def test_light_command_imports_nothing_heavy(line: str, allowed: set[str], tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("1,100\n2,190\n4,350\n")
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, *line.split()], cwd=tmp_path, env=os.environ, capture_output=True, text=True
     )

@@ -10,7 +10,7 @@ import pytest
 
 from gradwire.compare.build import build_comparison
 from gradwire.documents.comparison_schema import Comparison, Run
-from gradwire.documents.measurement_schema import Measurement
+from gradwire.documents.measurement_schema import Measurement, TimeSplit
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import MeasurementOptions, Model, Parallelism, Pipeline, Recipe, Training
 from gradwire.measure.hardware import with_fingerprint
@@ -60,6 +60,7 @@ def ran(plan: Callable[..., Plan]) -> Callable[..., tuple[Run, Measurement]]:
         device_bytes: int | None = None,
         versions: dict[str, str | None] | None = None,
         notes: Sequence[str] = (),
+        time_split: TimeSplit | None = None,
         **given: Any,
     ) -> tuple[Run, Measurement]:
         settled = plan(backend=backend, num_gpus=num_gpus, **given)
@@ -92,6 +93,7 @@ def ran(plan: Callable[..., Plan]) -> Callable[..., tuple[Run, Measurement]]:
                 platform_name="Linux x86_64",
             ),
             notes=notes,
+            time_split=time_split,
         )
         run = Run(
             backend=backend,
@@ -102,6 +104,7 @@ def ran(plan: Callable[..., Plan]) -> Callable[..., tuple[Run, Measurement]]:
             folder=f"runs/{backend}-{num_gpus}-{repeat}",
             samples_per_second=None,
             tokens_per_second=None,
+            is_outlier=False,
         )
         return run, measurement
 
@@ -143,3 +146,27 @@ def example(
     ]
     runs.append(failed("deepspeed", 4, reason="rank 3 was killed by signal 9; see runs/deepspeed-4-0/rank3.log"))
     return compared(*runs), [measurement for _, measurement in runs if measurement is not None]
+
+
+@pytest.fixture(scope="session")
+def repeated(ran: Callable[..., tuple[Run, Measurement]], compared: Callable[..., Comparison]) -> Comparison:
+    """One backend at three sizes, three interleaved repeats, with time splits; it scales poorly on four."""
+    runs = [
+        ran(num_gpus=size, seconds=seconds * pace, repeat=repeat, batch_size_per_gpu=8, time_split=_split(seconds))
+        for repeat, pace in enumerate((1.0, 1.04, 1.02))
+        for size, seconds in ((1, 0.5), (2, 0.6 - 0.01 * repeat), (4, 1.0))
+    ]
+    return compared(*runs)
+
+
+def _split(step: float) -> TimeSplit:
+    communication = step - 0.5
+    return TimeSplit(
+        input_wait=0.0,
+        compute=step - communication - 0.05,
+        exposed_communication=communication,
+        pipeline_bubble=0.0,
+        optimizer=0.05,
+        straggler_wait=0.0,
+        other=0.0,
+    )

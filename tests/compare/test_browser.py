@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'gradwire[report]'")
 pytest.importorskip("jinja2", reason="needs jinja2: pip install 'gradwire[report]'")
 
-from gradwire.compare.report import write_comparison
+from gradwire.compare.report import report_html, write_comparison
 from gradwire.documents.comparison_schema import Comparison
 from gradwire.documents.measurement_schema import Measurement
 
@@ -24,7 +24,7 @@ BROWSER = next((found for name in ("chromium", "google-chrome", "chrome") if (fo
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium on the PATH")
 
 # Loads the report as a phone would, and writes down what it finds there.
-PROBE = """<!doctype html><body><iframe id="page" style="width:WIDTHpx;height:900px" src="report.html"></iframe><script>
+PROBE = """<!doctype html><body><iframe id="page" style="width:WIDTHpx;height:900px" src="PAGE"></iframe><script>
 document.getElementById("page").onload = (event) => {
   const inside = event.target.contentDocument;
   const root = inside.documentElement;
@@ -43,13 +43,16 @@ document.getElementById("page").onload = (event) => {
 
 @pytest.fixture(scope="module")
 def site(
-    example: tuple[Comparison, list[Measurement]], tmp_path_factory: pytest.TempPathFactory
+    example: tuple[Comparison, list[Measurement]], repeated: Comparison, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, list[str]]]:
     """The address of a server of the report and of the probes, and the paths that were asked for."""
     folder = tmp_path_factory.mktemp("site")
     write_comparison(folder, *example, command=["gradwire", "compare"])
-    for width in (400, 1400):
-        (folder / f"probe-{width}.html").write_text(PROBE.replace("WIDTH", str(width)))
+    (folder / "repeated.html").write_text(report_html(repeated, [], command=["gradwire", "report"]), encoding="utf-8")
+    for page in ("report", "repeated"):
+        for width in (400, 1400):
+            probe = PROBE.replace("WIDTH", str(width)).replace("PAGE", f"{page}.html")
+            (folder / f"{page}-{width}.html").write_text(probe)
     asked: list[str] = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):
@@ -98,13 +101,22 @@ def browse(address: str, profile: Path) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("width", [400, 1400])
-def test_the_page_draws_fits_and_loads_nothing(site: tuple[str, list[str]], tmp_path: Path, width: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "charts", "heading"),
+    [
+        ("report", 4, "This machine is too noisy for a verdict on 4 processes"),
+        ("repeated", 5, "Scaling from 1 to 4 processes"),
+    ],
+)
+def test_the_page_draws_fits_and_loads_nothing(
+    site: tuple[str, list[str]], tmp_path: Path, width: int, name: str, charts: int, heading: str
+) -> None:
     address, asked = site
     asked.clear()
-    page, log = browse(f"{address}/probe-{width}.html", tmp_path)
+    page, log = browse(f"{address}/{name}-{width}.html", tmp_path)
     assert '"overflow":0' in page.replace("&quot;", '"')
-    assert '"charts":3' in page.replace("&quot;", '"')
+    assert f'"charts":{charts}' in page.replace("&quot;", '"')
     assert '"loaded":0' in page.replace("&quot;", '"')
-    assert "Scaling from 1 to 4 processes" in page
+    assert heading in page
     assert not re.search(r"CONSOLE", log)
-    assert set(asked) - {"/favicon.ico"} == {f"/probe-{width}.html", "/report.html"}
+    assert set(asked) - {"/favicon.ico"} == {f"/{name}-{width}.html", f"/{name}.html"}

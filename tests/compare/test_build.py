@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gradwire.compare.build import build_comparison
-from gradwire.documents.comparison_schema import Cell, Comparison
+from gradwire.documents.comparison_schema import Baseline, Cell, Comparison
+from gradwire.documents.measurement_schema import TimeSplit
 from gradwire.documents.recipe_schema import Pipeline
 from gradwire.errors import UsageError
 from gradwire.measure.document import document_text
@@ -247,3 +248,100 @@ def test_the_order_of_repeats_changes_no_figure(
     shuffled = list(runs)
     order.shuffle(shuffled)
     assert compared(*shuffled).cells == compared(*runs).cells
+
+
+def rounds(ran: Make, *ratios: float, slow: tuple[float, ...] = (1.0, 1.0, 1.0), order: str = "rounds") -> list[Any]:
+    """Runs on 1 and 4: in round i, 4 processes reach ratios[i] of ideal, and all is slowed by slow[i]."""
+    made = [
+        (ran(num_gpus=1, seconds=pace, repeat=number), ran(num_gpus=4, seconds=pace / ratio, repeat=number))
+        for number, (ratio, pace) in enumerate(zip(ratios, slow, strict=False))
+    ]
+    if order == "rounds":
+        return [run for pair in made for run in pair]
+    return [one for one, _ in made] + [four for _, four in made]
+
+
+def test_interleaved_repeats_are_compared_in_pairs(ran: Make, compared: Make) -> None:
+    slow = (1.0, 1.3, 1.6)
+    paired = compared(*rounds(ran, 0.92, 0.93, 0.94, slow=slow)).cells[1]
+    assert paired.interval.method == "paired-t"
+    assert paired.grade == "good"
+    assert paired.interval.high - paired.interval.low < 0.06
+    apart = compared(*rounds(ran, 0.92, 0.93, 0.94, slow=slow, order="sizes")).cells[1]
+    assert apart.interval.method == "welch-t"
+    assert apart.interval.high - apart.interval.low > 0.5
+    assert apart.grade == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("ratios", "grade"),
+    [
+        ((0.90, 0.91, 0.92), "good"),
+        ((0.84, 0.85, 0.86), "undecided"),
+        ((0.76, 0.77, 0.78), "acceptable"),
+        ((0.69, 0.70, 0.71), "undecided"),
+        ((0.50, 0.51, 0.52), "poor"),
+    ],
+)
+def test_a_grade_needs_the_whole_interval(ran: Make, compared: Make, ratios: tuple[float, ...], grade: str) -> None:
+    four = compared(*rounds(ran, *ratios)).cells[1]
+    assert four.grade == grade
+    assert four.grade_basis == "interval"
+    assert four.interval.low <= four.scaling_efficiency <= four.interval.high
+    assert four.noise is None
+
+
+def test_one_run_has_a_grade_that_says_so_and_no_interval(ran: Make, compared: Make) -> None:
+    four = compared(ran(num_gpus=1), ran(num_gpus=4)).cells[1]
+    assert (four.grade, four.grade_basis, four.interval) == ("good", "one-run", None)
+
+
+def test_more_processes_than_cores_leave_it_undecided(ran: Make, compared: Make) -> None:
+    four = compared(ran(num_gpus=1, cpu_count=2), ran(num_gpus=4, cpu_count=2, seconds=2.0)).cells[1]
+    assert (four.scaling_efficiency, four.grade, four.noise) == (0.5, "undecided", "4 processes on 2 cores")
+    assert four.causes[0].kind == "crowded-machine"
+
+
+def test_a_given_baseline_is_taken_as_exact_and_named(ran: Make) -> None:
+    runs = [ran(num_gpus=4, seconds=seconds, repeat=number) for number, seconds in enumerate((1.0, 1.01, 0.99))]
+    given_64 = Baseline(kind="given", num_gpus=1, throughput=64.0)
+    comparison = build_comparison("x", runs[0][1].recipe_sha256, "weak", runs, baseline=given_64)
+    four = comparison.cells[0]
+    assert (four.scaling_efficiency, four.grade, four.baseline_num_gpus) == (1.0, "good", 1)
+    assert four.interval is not None
+    assert four.interval.method == "one-sample-t"
+    assert any("the baseline is a given number, 64 per second on 1 process" in note for note in comparison.notes)
+
+
+def test_laws_are_fitted_from_three_sizes_and_refused_below(ran: Make, compared: Make) -> None:
+    two = compared(ran(num_gpus=1), ran(num_gpus=2))
+    assert {fit.refused for fit in two.fits if fit.law == "gustafson"} == {
+        "2 parameters need 3 sizes or more, and 2 could be used"
+    }
+    four = compared(*(ran(num_gpus=size, seconds=1 + 0.05 * (size - 1)) for size in (1, 2, 4, 8)))
+    best = four.fits[1]
+    assert (best.backend, best.law, best.suits, best.refused) == ("native", "latency-bandwidth", True, None)
+    assert [found.num_gpus for found in best.predictions] == [16, 32]
+    assert best.predictions[0].scaling_efficiency == pytest.approx(1 / 1.75)
+    assert best.predictions[0].grade == "poor"
+    assert document_text(four, "comparison")
+
+
+def test_a_poor_cell_names_its_cause(ran: Make, compared: Make) -> None:
+    def split(step: float, communication: float) -> TimeSplit:
+        return TimeSplit(
+            input_wait=0.0,
+            compute=step - communication,
+            exposed_communication=communication,
+            pipeline_bubble=0.0,
+            optimizer=0.0,
+            straggler_wait=0.0,
+            other=0.0,
+        )
+
+    runs = [ran(num_gpus=1, time_split=split(1.0, 0.0)), ran(num_gpus=4, seconds=2.0, time_split=split(2.0, 1.0))]
+    four = compared(*runs).cells[1]
+    assert four.grade == "poor"
+    assert [cause.kind for cause in four.causes] == ["communication-bound"]
+    assert four.causes[0].seconds == pytest.approx(1.0)
+    assert compared(ran(num_gpus=1), ran(num_gpus=4, seconds=2.0)).cells[1].causes[0].kind == "not-recorded"

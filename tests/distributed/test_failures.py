@@ -60,6 +60,7 @@ def test_diverging_run_fails_on_every_rank(tmp_path: Path) -> None:
     error_file = tmp_path / "error.json"
     finished = torchrun(2, "-m", "gradwire.train", folder, GRADWIRE_ERROR_FILE=str(error_file))
     assert finished.exit_code == 1
+    assert finished.output.count("training diverged") == 1
     assert "training diverged" in json.loads(error_file.read_text(encoding="utf-8"))["message"]
     assert not (folder / "measurement.json").exists()
 

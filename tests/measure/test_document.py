@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.documents.comparison_schema import Comparison
+from gradwire.documents.comparison_schema import Baseline, Comparison
 from gradwire.errors import UsageError
 from gradwire.measure.document import document_text, read_document, violations, write_text
 
@@ -57,7 +57,16 @@ def test_a_float_is_no_integer_and_neither_is_true() -> None:
 
 def test_our_own_document_that_breaks_its_schema_is_a_bug() -> None:
     bad = Comparison(
-        format_version=1, recipe_name="x", recipe_sha256="short", scaling="weak", runs=[], cells=[], notes=[]
+        format_version=1,
+        recipe_name="x",
+        recipe_sha256="short",
+        scaling="weak",
+        baseline=Baseline(kind="smallest-measured", num_gpus=None, throughput=None),
+        machines=[],
+        runs=[],
+        cells=[],
+        fits=[],
+        notes=[],
     )
     with pytest.raises(ValueError, match="breaks its own schema: recipe_sha256"):
         document_text(bad, "comparison")

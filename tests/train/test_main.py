@@ -79,6 +79,12 @@ def test_missing_package_names_the_extra(tmp_path: Path, backend: Backend, hidde
     check_refused(finished, 4, f"pip install '{extra}'", *hidden)
 
 
+def test_recipe_without_a_model(tmp_path: Path) -> None:
+    plan = settle(Recipe(), recipe_name="test", backend="native", device="cpu")
+    (tmp_path / "plan.json").write_bytes(msgspec.json.encode(plan))
+    check_refused(train(tmp_path), 2, "has no `model`", "launch your own script")
+
+
 def test_missing_text(tmp_path: Path) -> None:
     document = json.loads(write_plan(tmp_path).read_bytes())
     document["recipe"]["data"]["path"] = str(tmp_path / "nowhere")

@@ -88,6 +88,7 @@ def run_attempt(attempt: Attempt, comparing: Comparing) -> Result:
         folder=comparing.folder_of(attempt).relative_to(comparing.folder).as_posix(),
         samples_per_second=None,
         tokens_per_second=None,
+        is_outlier=False,
     )
     seconds = time.monotonic() - started
     return Result(attempt=attempt, run=run, measurement=measurement, seconds=seconds, is_final=is_final)

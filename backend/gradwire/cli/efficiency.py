@@ -1,40 +1,62 @@
-"""`gradwire efficiency`: scaling efficiency and grade from two throughputs."""
+"""`gradwire efficiency`: scaling efficiency and grade from two throughputs, or from a file of them."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
-from gradwire.cli.options import add_json, positive_integer, positive_number
+from gradwire.cli.options import add_json, positive_integer, positive_number, share
 from gradwire.cli.output import note, say, say_json
-from gradwire.errors import ThresholdNotMet
+from gradwire.errors import ThresholdNotMet, UsageError
 from gradwire.measure.efficiency import scaling_efficiency
 
 DESCRIPTION = """\
 Scaling efficiency: throughput / (baseline x N / M), where the baseline was
 measured on M GPUs (1) and the throughput on N, both in all and in one unit.
-good: above 85 %; acceptable: 70 to 85 %; poor: below 70 %."""
+good: above 85 %; acceptable: 70 to 85 %; poor: below 70 %.
+
+With FILE, a CSV or JSON of sizes and throughputs from anywhere: the same for
+every size, with 95 % intervals where a size has several rows (undecided where
+the interval straddles two grades), and what 2x and 4x more GPUs would give."""
 EXAMPLES = """\
   gradwire efficiency --baseline 100 --num-gpus 8 --throughput 720
   gradwire efficiency --baseline 780 --baseline-num-gpus 8 --num-gpus 64 \\
-      --throughput 5200 --fail-below 0.85"""
+      --throughput 5200 --fail-below 0.85
+  gradwire efficiency results.csv --chart efficiency.svg
+  gradwire efficiency results.csv --throughput-column tok_s --scaling strong"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The numbers, and the threshold."""
-    parser.add_argument("--baseline", required=True, type=positive_number, metavar="T", help="throughput on M GPUs")
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="CSV or JSON of (GPUs, throughput) rows")
+    parser.add_argument("--baseline", type=positive_number, metavar="T", help="throughput on M GPUs")
     parser.add_argument(
         "--baseline-num-gpus", type=positive_integer, default=1, metavar="M", help="GPUs of the baseline (1)"
     )
-    parser.add_argument("--num-gpus", required=True, type=positive_integer, metavar="N", help="GPUs of the run")
-    parser.add_argument("--throughput", required=True, type=positive_number, metavar="T", help="throughput on N GPUs")
+    parser.add_argument("--num-gpus", type=positive_integer, metavar="N", help="GPUs of the run")
+    parser.add_argument("--throughput", type=positive_number, metavar="T", help="throughput on N GPUs")
     parser.add_argument(
-        "--fail-below", type=_share, metavar="X", help="exit with 5 when the efficiency is below X, a fraction or 85%%"
+        "--fail-below", type=share, metavar="X", help="exit with 5 when the efficiency is below X, a fraction or 85%%"
     )
+    group = parser.add_argument_group("with FILE")
+    group.add_argument("--size-column", metavar="NAME", help="column of the GPUs (n, gpus, world_size, ... are known)")
+    group.add_argument(
+        "--throughput-column", metavar="NAME", help="column of the throughput (tokens_per_second, ... are known)"
+    )
+    group.add_argument(
+        "--scaling", choices=("weak", "strong"), default="weak", help="what the rows are: decides the fitted law (weak)"
+    )
+    group.add_argument("--chart", type=Path, metavar="FILE", help="write the efficiencies as a .svg or .png")
     add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the efficiency; return ThresholdNotMet's exit code below --fail-below."""
+    _check(arguments)
+    if arguments.file is not None:
+        from gradwire.cli.rows import run_rows
+
+        return run_rows(arguments)
     efficiency, grade = scaling_efficiency(
         arguments.baseline, arguments.num_gpus, arguments.throughput, baseline_n_gpus=arguments.baseline_num_gpus
     )
@@ -64,11 +86,23 @@ def run(arguments: argparse.Namespace) -> int:
     return ThresholdNotMet.exit_code
 
 
-def _share(text: str) -> float:
-    try:
-        number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= 2:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a fraction such as 0.85, or 85%")
-    return number
+def _check(arguments: argparse.Namespace) -> None:
+    both = {"--num-gpus": arguments.num_gpus, "--throughput": arguments.throughput}
+    only_file = {
+        "--size-column": arguments.size_column,
+        "--throughput-column": arguments.throughput_column,
+        "--chart": arguments.chart,
+    }
+    if arguments.file is not None:
+        given = [name for name, value in both.items() if value is not None]
+        if given:
+            raise UsageError(f"{' and '.join(given)} with a FILE: the file has the sizes and throughputs")
+        return
+    missing = [name for name, value in {"--baseline": arguments.baseline, **both}.items() if value is None]
+    if missing:
+        raise UsageError(
+            f"without a FILE of rows, {', '.join(missing)} must be given; more: gradwire efficiency --help"
+        )
+    given = [name for name, value in only_file.items() if value is not None]
+    if given:
+        raise UsageError(f"{' and '.join(given)} needs a FILE of rows")

@@ -31,12 +31,12 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
 
 
-def add_recipe(parser: argparse.ArgumentParser, *, many: bool = False) -> None:
+def add_recipe(parser: argparse.ArgumentParser, *, many: bool = False, optional: bool = False) -> None:
     """The positional RECIPE."""
     action = parser.add_argument(
         "recipes" if many else "recipe",
         metavar="RECIPE",
-        nargs="+" if many else None,
+        nargs="+" if many else "?" if optional else None,
         help="a preset's name (see `gradwire presets`) or a YAML, JSON or TOML file",
     )
     # Read by shtab when it writes a completion script.
@@ -111,6 +111,17 @@ def positive_number(text: str) -> float:
         number = 0.0
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def share(text: str) -> float:
+    """Return `text`, 0.85 or 85%, as a fraction from 0 to 2."""
+    try:
+        number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 2:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a fraction such as 0.85, or 85%")
     return number
 
 

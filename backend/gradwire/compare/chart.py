@@ -1,4 +1,4 @@
-"""Draws a comparison as SVG: throughput and efficiency against ideal, and the losses; the same bytes every time."""
+"""Draws a comparison as SVG and PNG: each chart for a page, or all in one file; the same bytes every time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gradwire.compare.draw import FAINT, INK, LOOKS, draw_efficiency, draw_losses, draw_throughput
-from gradwire.compare.format import loss, name_of, percent, rate
+from gradwire.compare.draw import (
+    FAINT,
+    INK,
+    LOOKS,
+    PART_COLOURS,
+    draw_efficiency,
+    draw_losses,
+    draw_memory,
+    draw_split,
+    draw_throughput,
+)
+from gradwire.compare.format import loss, memory, name_of, percent, rate, seconds, span
 from gradwire.documents.comparison_schema import Cell, Comparison
 from gradwire.errors import EnvironmentNotFit
 
@@ -30,6 +40,8 @@ class Chart:
 
 # One panel; on a phone it is shown at about this size.
 _PANEL_INCHES = (4.5, 3.3)
+_PANELS_PER_ROW = 3
+_DOTS_PER_INCH = 150
 
 
 # Name, title for those who cannot see it, caption, and what draws it.
@@ -45,14 +57,27 @@ _CHARTS: tuple[_Plot, ...] = (
     (
         "efficiency",
         "Scaling efficiency against the number of processes",
-        "Throughput as a share of ideal, against the smallest size of the same backend.",
+        "Throughput as a share of ideal. Upright bars: 95 % intervals, drawn beside each other. Grey: acceptable, good "
+        "above it and poor below.",
         draw_efficiency,
+    ),
+    (
+        "split",
+        "Seconds of a step by what they were spent on",
+        "Mean over the timed steps and the repeats; the table below has every number.",
+        draw_split,
     ),
     (
         "losses",
         "Training loss from the first to the last step",
         "Runs that train the same thing have the same curve: wide lines lie under narrow ones.",
         draw_losses,
+    ),
+    (
+        "memory",
+        "Peak memory against the number of processes",
+        "The fullest rank, over all repeats: allocated on the device, or resident in main memory.",
+        draw_memory,
     ),
 )
 
@@ -74,7 +99,7 @@ def charts(comparison: Comparison) -> list[Chart]:
 
 
 def standalone_svg(comparison: Comparison) -> str:
-    """Return all charts side by side as one SVG file on white; raises EnvironmentNotFit where matplotlib is missing."""
+    """Return all charts as one SVG file on white; raises EnvironmentNotFit where matplotlib is missing."""
     text = _drawn([draw for _, _, _, draw in _telling(comparison)], comparison, salt="comparison")
     label = f"{comparison.recipe_name}. " + ". ".join(
         f"{title}. {_in_words(comparison, name)}" for name, title, _, _ in _telling(comparison)
@@ -83,17 +108,34 @@ def standalone_svg(comparison: Comparison) -> str:
     return text.replace("<svg ", f"<svg {head}", 1)
 
 
-def _drawn(draws: Sequence[Callable[[Axes, Comparison], None]], comparison: Comparison, *, salt: str) -> str:
-    with _drawing_rules(salt):
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
-        from matplotlib.figure import Figure
+def standalone_png(comparison: Comparison) -> bytes:
+    """Return all charts as one PNG file on white; raises EnvironmentNotFit where matplotlib is missing."""
+    buffer = io.BytesIO()
+    with drawing_rules("comparison"):
+        figure = _figure([draw for _, _, _, draw in _telling(comparison)], comparison)
+        figure.savefig(buffer, format="png", dpi=_DOTS_PER_INCH, metadata={"Software": None})
+    return buffer.getvalue()
 
-        figure: Figure = Figure(figsize=(_PANEL_INCHES[0] * len(draws), _PANEL_INCHES[1]), layout="constrained")
-        FigureCanvasSVG(figure)
-        for number, draw in enumerate(draws, start=1):
-            draw(figure.add_subplot(1, len(draws), number), comparison)
-        buffer = io.StringIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None})
+
+def _figure(draws: Sequence[Callable[[Axes, Comparison], None]], comparison: Comparison) -> Figure:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = min(_PANELS_PER_ROW, len(draws))
+    rows = -(-len(draws) // columns)
+    figure: Figure = Figure(figsize=(_PANEL_INCHES[0] * columns, _PANEL_INCHES[1] * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    for number, draw in enumerate(draws, start=1):
+        draw(figure.add_subplot(rows, columns, number), comparison)
+    return figure
+
+
+def _drawn(draws: Sequence[Callable[[Axes, Comparison], None]], comparison: Comparison, *, salt: str) -> str:
+    buffer = io.StringIO()
+    with drawing_rules(salt):
+        _figure(draws, comparison).savefig(
+            buffer, format="svg", metadata={"Date": None, "Creator": None, "Type": None, "Format": None}
+        )
     text = re.sub(r" *<metadata>.*?</metadata>\n", "", buffer.getvalue(), flags=re.DOTALL)
     # The reader's own font; matplotlib only knows the names that are installed here.
     text = re.sub(r"'DejaVu Sans'[^;\"]*", "system-ui, sans-serif", text)
@@ -101,7 +143,8 @@ def _drawn(draws: Sequence[Callable[[Axes, Comparison], None]], comparison: Comp
 
 
 @contextmanager
-def _drawing_rules(salt: str) -> Iterator[None]:
+def drawing_rules(salt: str) -> Iterator[None]:
+    """Set matplotlib's parameters while drawing; raises EnvironmentNotFit where it is missing."""
     try:
         import matplotlib
     except ImportError:
@@ -130,13 +173,15 @@ def _drawing_rules(salt: str) -> Iterator[None]:
 
 def _telling(comparison: Comparison) -> list[_Plot]:
     """The charts that have something to show; throughput always."""
-    graded = any(cell.grade is not None for cell in comparison.cells)
-    trained = any(cell.losses for cell in comparison.cells)
-    return [
-        plot
-        for plot in _CHARTS
-        if plot[0] == "throughput" or (plot[0] == "efficiency" and graded) or (plot[0] == "losses" and trained)
-    ]
+    cells = comparison.cells
+    shown = {
+        "throughput": True,
+        "efficiency": any(cell.grade is not None for cell in cells),
+        "split": any(cell.time_split is not None for cell in cells),
+        "losses": any(cell.losses for cell in cells),
+        "memory": any(cell.peak_memory_bytes for cell in cells),
+    }
+    return [plot for plot in _CHARTS if shown[plot[0]]]
 
 
 def _in_words(comparison: Comparison, name: str) -> str:
@@ -147,11 +192,23 @@ def _in_words(comparison: Comparison, name: str) -> str:
             case "throughput":
                 return rate(cell.tokens_per_second)
             case "efficiency":
-                return percent(cell.scaling_efficiency)
+                between = "" if cell.interval is None else f" ({span(cell.interval)})"
+                return percent(cell.scaling_efficiency) + between
+            case "split":
+                return _split_in_words(cell)
+            case "memory":
+                return memory(cell.peak_memory_bytes)
             case _:
                 return f"{loss(cell.losses[0])} to {loss(cell.losses[-1])}" if cell.losses else loss(None)
 
     return "; ".join(f"{name_of(cell)}: {point(cell)}" for cell in comparison.cells)
+
+
+def _split_in_words(cell: Cell) -> str:
+    if cell.time_split is None:
+        return seconds(None)
+    found = {part: getattr(cell.time_split, part) for part in PART_COLOURS}
+    return ", ".join(f"{part.replace('_', ' ')} {seconds(value)}" for part, value in found.items() if value)
 
 
 def _inlined(text: str, name: str, label: str) -> str:
@@ -169,6 +226,8 @@ def _inlined(text: str, name: str, label: str) -> str:
     text = text.replace("#ffffff", "none").replace(INK, "currentColor").replace(FAINT, f"var(--faint, {FAINT})")
     for backend, look in LOOKS.items():
         text = text.replace(look.colour, f"var(--{backend}, {look.colour})")
+    for part, colour in PART_COLOURS.items():
+        text = text.replace(colour, f"var(--{part.replace('_', '-')}, {colour})")
     return text
 
 

@@ -1,4 +1,4 @@
-"""Draws the parts of a comparison onto matplotlib's axes: throughput, scaling efficiency, losses."""
+"""Draws the parts of a comparison onto matplotlib's axes: throughput, efficiency, time split, losses, memory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gradwire.compare.format import name_of
 from gradwire.documents.comparison_schema import Cell, Comparison
 from gradwire.measure.efficiency import ACCEPTABLE_FROM, GOOD_ABOVE
 from gradwire.plan import BACKENDS, Backend
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.transforms import Transform
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,10 +33,26 @@ LOOKS: dict[Backend, Look] = {
     "accelerate": Look(colour="#d55e00", marker="s", marker_size=6.5, width=1.9),
     "deepspeed": Look(colour="#009e73", marker="^", marker_size=5.0, width=1.0),
 }
+# Tol's bright palette; `other` is grey in any.
+PART_COLOURS = {
+    "compute": "#4477aa",
+    "exposed_communication": "#ee6677",
+    "pipeline_bubble": "#aa3377",
+    "input_wait": "#ccbb44",
+    "straggler_wait": "#66ccee",
+    "optimizer": "#228833",
+    "other": "#bbbbbb",
+}
+"""The parts of a time split from left to right, and their colours."""
 INK = "#1b1b1c"
 FAINT = "#8a8a8b"
 _DASHES = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 2, 1, 2)), (0, (3, 1, 1, 1, 1, 1)))
 _LOG_FROM_RATIO = 8
+_ASIDE_POINTS = 5
+# Where nothing is lower, the axis starts here, so that the grades are not a narrow strip.
+_ROOM_BELOW = 0.4
+# An interval from two repeats can reach far beyond what matters.
+_HIGHEST_SHARE = 1.5
 
 
 def draw_throughput(axes: Axes, comparison: Comparison) -> None:
@@ -66,7 +84,7 @@ def draw_throughput(axes: Axes, comparison: Comparison) -> None:
         axes.plot([], [], color=FAINT, linestyle=":", linewidth=1, label="ideal")
     axes.set_title("Throughput", loc="left")
     axes.set_ylabel("tokens per second")
-    _size_axis(axes, sizes, also_y=True)
+    size_axis(axes, sizes, also_y=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     if not _is_wide(sizes):
         # Room above the highest marker, which matplotlib would cut in half.
@@ -76,10 +94,50 @@ def draw_throughput(axes: Axes, comparison: Comparison) -> None:
 
 
 def draw_efficiency(axes: Axes, comparison: Comparison) -> None:
-    """Scaling efficiency by size, with the lines at 100, 85 and 70 %."""
+    """Scaling efficiency by size with its intervals, the lines at 100, 85 and 70 %, and the band between the two."""
     sizes = _sizes(comparison)
     shares = [cell.scaling_efficiency for cell in comparison.cells if cell.scaling_efficiency is not None]
-    _size_axis(axes, sizes)
+    highs = [cell.interval.high for cell in comparison.cells if cell.interval is not None]
+    size_axis(axes, sizes)
+    draw_borders(axes)
+    for backend, cells in _by_backend(comparison):
+        look = LOOKS[backend]
+        known = [cell for cell in cells if cell.scaling_efficiency is not None]
+        axes.plot(
+            [cell.num_gpus for cell in known],
+            [_or_gap(cell.scaling_efficiency) for cell in known],
+            color=look.colour,
+            marker=look.marker,
+            markersize=look.marker_size,
+            label=backend,
+        )
+        sure = [(cell, cell.interval) for cell in known if cell.interval is not None]
+        for cell, interval in sure:
+            # Beside each other where backends share a size.
+            beside = (BACKENDS.index(backend) - 1) * _ASIDE_POINTS
+            shift = axes.transData + _aside(axes, beside)
+            axes.plot(
+                [cell.num_gpus] * 2,
+                [interval.low, interval.high],
+                color=look.colour,
+                marker="_",
+                markersize=5,
+                linewidth=1.5,
+                transform=shift,
+                zorder=3,
+            )
+    axes.set_title("Scaling efficiency", loc="left")
+    axes.set_ylabel("share of ideal throughput")
+    lows = [cell.interval.low for cell in comparison.cells if cell.interval is not None]
+    floor = 0.0 if min([*shares, *lows], default=0.0) < _ROOM_BELOW + 0.05 else _ROOM_BELOW
+    axes.set_ylim(floor, max([1.12, *(min(share, _HIGHEST_SHARE) * 1.05 for share in (*shares, *highs))]))
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}".replace("%", " %"))
+    _legend_below(axes)
+
+
+def draw_borders(axes: Axes) -> None:
+    """The lines at 100, 85 and 70 % with their names, and the band between the two."""
+    axes.axhspan(ACCEPTABLE_FROM, GOOD_ABOVE, color=FAINT, alpha=0.14, linewidth=0, zorder=0)
     for share, words, style in (
         (1.0, "ideal", ":"),
         (GOOD_ABOVE, "good above\n85 %", "--"),
@@ -96,22 +154,6 @@ def draw_efficiency(axes: Axes, comparison: Comparison) -> None:
             color=INK,
             fontsize=8,
         )
-    for backend, cells in _by_backend(comparison):
-        look = LOOKS[backend]
-        known = [cell for cell in cells if cell.scaling_efficiency is not None]
-        axes.plot(
-            [cell.num_gpus for cell in known],
-            [_or_gap(cell.scaling_efficiency) for cell in known],
-            color=look.colour,
-            marker=look.marker,
-            markersize=look.marker_size,
-            label=backend,
-        )
-    axes.set_title("Scaling efficiency", loc="left")
-    axes.set_ylabel("share of ideal throughput")
-    axes.set_ylim(0, max([1.12, *(share * 1.05 for share in shares)]))
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}".replace("%", " %"))
-    _legend_below(axes)
 
 
 def draw_losses(axes: Axes, comparison: Comparison) -> None:
@@ -137,7 +179,57 @@ def draw_losses(axes: Axes, comparison: Comparison) -> None:
     _legend_below(axes)
 
 
-def _size_axis(axes: Axes, sizes: Sequence[int], *, also_y: bool = False) -> None:
+def draw_split(axes: Axes, comparison: Comparison) -> None:
+    """Where the seconds of a step went: one bar for each backend and size, its parts side by side."""
+    cells = [cell for _, cells in _by_backend(comparison) for cell in cells if cell.time_split is not None]
+    slowest = max(sum(getattr(cell.time_split, part) for part in PART_COLOURS) for cell in cells)
+    unit, per_second = ("seconds", 1.0) if slowest >= 1 else ("milliseconds", 1000.0)
+    names = [name_of(cell) for cell in cells]
+    reached = [0.0] * len(cells)
+    for part, colour in PART_COLOURS.items():
+        widths = [getattr(cell.time_split, part) * per_second for cell in cells]
+        if any(widths):
+            axes.barh(names, widths, left=reached, color=colour, label=part.replace("_", " "), height=0.7)
+        reached = [before + width for before, width in zip(reached, widths, strict=True)]
+    axes.invert_yaxis()
+    axes.set_title("Where a step's time goes", loc="left")
+    axes.set_xlabel(f"{unit} per step")
+    # The names of the cells leave less width than the other charts have.
+    _legend_below(axes, columns=2)
+
+
+def draw_memory(axes: Axes, comparison: Comparison) -> None:
+    """Peak memory of the fullest rank by size."""
+    sizes = _sizes(comparison)
+    largest = max(cell.peak_memory_bytes or 0 for cell in comparison.cells)
+    unit, size_of_unit = ("GiB", 2**30) if largest >= 2**30 else ("MiB", 2**20)
+    for backend, cells in _by_backend(comparison):
+        look = LOOKS[backend]
+        known = [cell for cell in cells if cell.peak_memory_bytes is not None]
+        axes.plot(
+            [cell.num_gpus for cell in known],
+            [(cell.peak_memory_bytes or 0) / size_of_unit for cell in known],
+            color=look.colour,
+            marker=look.marker,
+            markersize=look.marker_size,
+            label=backend,
+        )
+    size_axis(axes, sizes)
+    axes.set_ylim(0, max(largest / size_of_unit * 1.1, 1e-9))
+    axes.set_title("Peak memory", loc="left")
+    axes.set_ylabel(f"{unit}, fullest rank")
+    _legend_below(axes)
+
+
+def _aside(axes: Axes, points: float) -> Transform:
+    from matplotlib.transforms import ScaledTranslation
+
+    moved: Transform = ScaledTranslation(points / 72, 0, axes.figure.dpi_scale_trans)
+    return moved
+
+
+def size_axis(axes: Axes, sizes: Sequence[int], *, also_y: bool = False) -> None:
+    """Sizes along the x axis, by powers of two where they reach far."""
     if _is_wide(sizes):
         axes.set_xscale("log", base=2)
         if also_y:

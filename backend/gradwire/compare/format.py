@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradwire.documents.comparison_schema import Cell, Run
+from gradwire.documents.comparison_schema import Cell, Interval, Run
 
 ABSENT = "-"
 
@@ -22,6 +22,14 @@ def percent(share: float | None) -> str:
     if share is None:
         return ABSENT
     return f"{share:.1%}".replace("%", " %") if share < 10 else f"{share:.0%}".replace("%", " %")
+
+
+def span(interval: Interval | None) -> str:
+    """Return an interval as `88.1 to 92.3 %`."""
+    if interval is None:
+        return ABSENT
+    low = percent(interval.low)
+    return f"{low.removesuffix(' %')} to {percent(interval.high)}"
 
 
 def rate(per_second: float | None) -> str:

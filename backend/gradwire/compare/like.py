@@ -34,6 +34,17 @@ def scaling_of(plans: Iterable[Plan]) -> Scaling:
     )
 
 
+def scaling_of_runs(measurements: Iterable[Measurement]) -> Scaling:
+    """Return strong where every measurement counted the same global batch and some another batch per rank; else weak.
+
+    Where neither batch is fixed that is weak too: what differs is then said of each run that differs.
+    """
+    counted = [measurement for measurement in measurements if measurement.steps.timed]
+    totals = {_batch(measurement) for measurement in counted}
+    per_rank = {_batch(measurement) / measurement.world.world_size for measurement in counted}
+    return "strong" if len(totals) == 1 and len(per_rank) > 1 else "weak"
+
+
 def unlike(one: Workload, other: Workload, *, scaling: Scaling = "weak") -> list[str]:
     """Return what differs, `precision: fp32 against bf16-mixed`; empty where an efficiency may be computed.
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gradwire.compare.format import name_of, percent, processes, times
-from gradwire.documents.comparison_schema import Cell, Run
+from gradwire.compare.format import name_of, percent, processes, rate, times
+from gradwire.documents.comparison_schema import Baseline, Cell, Run
 from gradwire.documents.measurement_schema import Measurement
+from gradwire.measure.outliers import OUTLIER_RULE
+from gradwire.measure.quantiles import median
 
 CROWDED = "this shows the machine, not the backend"
 # Repeats of one cell further apart than this say nothing about differences of that size.
@@ -20,16 +22,20 @@ _LOSSES_APART = 0.01
 _ENOUGH_REPEATS = 3
 
 
-def notes_on(cells: Sequence[Cell], runs: Sequence[tuple[Run, Measurement | None]]) -> list[str]:
+def notes_on(cells: Sequence[Cell], runs: Sequence[tuple[Run, Measurement | None]], baseline: Baseline) -> list[str]:
     """Return the notes on a comparison, the gravest first; each is a sentence."""
     measured = [(run, measurement) for run, measurement in runs if measurement is not None and run.status == "ok"]
     return [
         *_crowded(measured),
+        *_noisy(cells),
         *_unequal_machines(measured),
         *_other_losses(cells),
-        *_other_baseline(cells),
+        *_given_baseline(baseline),
+        *(_extrapolated_baseline(cells) if baseline.kind == "smallest-measured" else []),
         *_above_ideal(cells),
         *_few_repeats(cells),
+        *_undecided(cells),
+        *_outliers(measured),
         *_spread(cells),
         *_uneven_steps(cells),
         *_lost_repeats(cells, runs),
@@ -46,6 +52,14 @@ def _crowded(runs: Sequence[tuple[Run, Measurement]]) -> list[str]:
     return [
         f"{_listed(sorted(numbers))} processes on {cores} {'core' if cores == 1 else 'cores'}: {CROWDED}"
         for cores, numbers in sorted(crowds.items())
+    ]
+
+
+def _noisy(cells: Sequence[Cell]) -> list[str]:
+    return [
+        f"{name_of(cell)}: this machine is too noisy for a verdict: {cell.noise}"
+        for cell in cells
+        if cell.noise is not None and cell.interval is not None and cell.noise.startswith("the interval")
     ]
 
 
@@ -80,16 +94,25 @@ def _other_losses(cells: Sequence[Cell]) -> list[str]:
     return notes
 
 
-def _other_baseline(cells: Sequence[Cell]) -> list[str]:
+def _given_baseline(baseline: Baseline) -> list[str]:
+    if baseline.num_gpus is None:
+        return []
+    return [
+        f"the baseline is a given number, {rate(baseline.throughput)} per second on {processes(baseline.num_gpus)}; it "
+        "was not measured here, and is taken as exact"
+    ]
+
+
+def _extrapolated_baseline(cells: Sequence[Cell]) -> list[str]:
     notes = []
     for backend in dict.fromkeys(cell.backend for cell in cells):
         sizes = [cell.num_gpus for cell in cells if cell.backend == backend]
         baselines = {cell.baseline_num_gpus for cell in cells if cell.backend == backend and cell.grade is not None}
-        for baseline in baselines - {None, 1}:
-            because = "the smallest asked for" if baseline == min(sizes) else "no smaller size could be used"
+        for size in baselines - {None, 1}:
+            because = "the smallest asked for" if size == min(sizes) else "no smaller size could be used"
             notes.append(
-                f"{backend}: efficiencies are against {baseline} processes ({because}), so what one process would "
-                "do is not known"
+                f"{backend}: the baseline is extrapolated: efficiencies are against {size} processes ({because}), so "
+                "what one process would do is not known"
             )
     return notes
 
@@ -107,7 +130,34 @@ def _few_repeats(cells: Sequence[Cell]) -> list[str]:
     fewest = min((cell.repeats for cell in cells if cell.repeats), default=_ENOUGH_REPEATS)
     if fewest >= _ENOUGH_REPEATS:
         return []
-    return [f"fewer than {_ENOUGH_REPEATS} repeats, so the noise is not known; use --repeats {_ENOUGH_REPEATS} or more"]
+    advice = f"use --repeats {_ENOUGH_REPEATS} or more"
+    if any(cell.grade_basis == "one-run" for cell in cells):
+        return [f"grades with a * rest on one run and have no interval, so the noise is not known; {advice}"]
+    return [f"fewer than {_ENOUGH_REPEATS} repeats, so the noise is not known; {advice}"]
+
+
+def _undecided(cells: Sequence[Cell]) -> list[str]:
+    straddling = [name_of(cell) for cell in cells if cell.grade == "undecided" and cell.noise is None]
+    if not straddling:
+        return []
+    return [
+        f"{', '.join(straddling)}: undecided, since the interval straddles two grades; more repeats would narrow it"
+    ]
+
+
+def _outliers(runs: Sequence[tuple[Run, Measurement]]) -> list[str]:
+    far = [run for run, _ in runs if run.is_outlier]
+    if not far:
+        return []
+    listed = ", ".join(f"{name_of(run)} repeat {run.repeat + 1} ({_beside(run, runs)})" for run in far)
+    return [f"outliers, kept in every figure: {listed}; the rule: {OUTLIER_RULE}"]
+
+
+def _beside(run: Run, runs: Sequence[tuple[Run, Measurement]]) -> str:
+    mine = [other for other, _ in runs if (other.backend, other.num_gpus) == (run.backend, run.num_gpus)]
+    rates = [other.tokens_per_second or other.samples_per_second or 0.0 for other in mine]
+    share = (run.tokens_per_second or run.samples_per_second or 0.0) / median(rates)
+    return f"{percent(abs(1 - share))} {'slower' if share < 1 else 'faster'} than the median"
 
 
 def _spread(cells: Sequence[Cell]) -> list[str]:

@@ -9,16 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.compare import format as readable
-from gradwire.compare.chart import charts, standalone_svg
+from gradwire.compare.chart import charts, standalone_png, standalone_svg
+from gradwire.compare.draw import PART_COLOURS
 from gradwire.compare.facts import facts_of
+from gradwire.compare.situation import step_of
 from gradwire.compare.verdict import findings, standing
 from gradwire.documents.comparison_schema import Cell, Comparison
 from gradwire.documents.measurement_schema import Measurement
 from gradwire.errors import EnvironmentNotFit
-from gradwire.measure.document import document_text, write_text
+from gradwire.measure.document import document_text, write_bytes, write_text
+from gradwire.measure.outliers import OUTLIER_RULE
 
 # More rows than this are a scroll, not a table.
 _MOST_LOSS_ROWS = 25
+
+
+_METHODS = {
+    "paired-t": "Intervals: Student's t on the logarithms of the ratios within each round of runs.",
+    "welch-t": "Intervals: Welch's t on the logarithms of the throughputs; the repeats were not made in rounds.",
+    "one-sample-t": "Intervals: Student's t on the logarithms of the ratios to the given baseline.",
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,17 +60,18 @@ def write_comparison(
     *,
     command: Sequence[str],
 ) -> list[Path]:
-    """Write comparison.json, comparison.svg and report.html to `folder` and return their paths.
+    """Write comparison.json, comparison.svg, comparison.png and report.html to `folder` and return their paths.
 
     `measurements` are those the comparison was built from; `command` is the command line that makes it again.
-    Each file is written whole or not at all, the JSON first: it is there even where a package for the other two is
+    Each file is written whole or not at all, the JSON first: it is there even where a package for the others is
     missing, which raises EnvironmentNotFit. A place that cannot be written raises UsageError.
     """
-    paths = [folder / name for name in ("comparison.json", "comparison.svg", "report.html")]
+    paths = [folder / name for name in ("comparison.json", "comparison.svg", "comparison.png", "report.html")]
     write_text(paths[0], document_text(comparison, "comparison"))
     check_can_report()
     write_text(paths[1], standalone_svg(comparison))
-    write_text(paths[2], report_html(comparison, measurements, command=command))
+    write_bytes(paths[2], standalone_png(comparison))
+    write_text(paths[3], report_html(comparison, measurements, command=command))
     return paths
 
 
@@ -88,10 +99,17 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
         "memory": readable.memory,
         "seconds": readable.seconds,
         "name": readable.name_of,
+        "span": readable.span,
         "unbroken": lambda text: text.replace(" %", "\u00a0%"),
     }
     environment.filters.update(filters)
     cells = comparison.cells
+    explained = [cell for cell in cells if cell.causes]
+    anything_graded = any(cell.grade is not None for cell in cells)
+
+    def needs_it(cell: Cell) -> bool:
+        return cell.grade not in (None, "good") or not anything_graded
+
     loss_cells = [cell for cell in cells if cell.losses]
     loss_rows = _loss_rows(loss_cells)
     return environment.get_template("report.html.j2").render(
@@ -102,6 +120,24 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
             "strong": "Strong scaling: the global batch is fixed.",
         }[comparison.scaling],
         rows=_rows(cells),
+        against=_against(comparison),
+        has_intervals=any(cell.interval is not None for cell in cells),
+        has_one_run=any(cell.grade_basis == "one-run" for cell in cells),
+        has_outliers=any(run.is_outlier for run in comparison.runs),
+        outlier_rule=OUTLIER_RULE,
+        methods=" ".join(dict.fromkeys(_METHODS[cell.interval.method] for cell in cells if cell.interval is not None)),
+        split_parts=[
+            (part.replace("_", " "), f"var(--{part.replace('_', '-')}, {colour})")
+            for part, colour in PART_COLOURS.items()
+        ],
+        split_rows=[
+            (cell, [getattr(cell.time_split, part) for part in PART_COLOURS], step_of(cell.time_split))
+            for cell in cells
+            if cell.time_split is not None
+        ],
+        explained=[cell for cell in explained if needs_it(cell)],
+        explained_more=[cell for cell in explained if not needs_it(cell)],
+        fits=[fit for fit in comparison.fits if fit.suits and len({cell.num_gpus for cell in cells}) > 1],
         has_mfu=any(cell.mfu is not None for cell in cells),
         unfit=[cell for cell in cells if cell.status != "ok"],
         # Drawn here, and free of what a stranger wrote except in an escaped label.
@@ -117,6 +153,13 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
         facts=facts_of(comparison, measurements),
         command=shlex.join(command),
     )
+
+
+def _against(comparison: Comparison) -> str:
+    given = comparison.baseline
+    if given.num_gpus is None:
+        return "each backend against its own smallest measured size"
+    return f"each against a given {readable.rate(given.throughput)} per second on {readable.processes(given.num_gpus)}"
 
 
 def _rows(cells: Sequence[Cell]) -> list[_Row]:

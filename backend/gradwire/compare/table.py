@@ -6,7 +6,9 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gradwire.compare.format import ABSENT, loss, memory, name_of, percent, rate, three_digits, times
+from gradwire.compare.bars import Bar, bars_text
+from gradwire.compare.cause import cause_in_short
+from gradwire.compare.format import ABSENT, loss, memory, name_of, percent, processes, rate, span, three_digits, times
 from gradwire.compare.verdict import standing, verdict
 from gradwire.documents.comparison_schema import Cell, Comparison
 
@@ -37,8 +39,14 @@ def comparison_text(comparison: Comparison, *, width: int = _NARROWEST, colour: 
         legacy_windows=False,
     )
     console.print(_table(comparison.cells))
+    bars = [_bar(cell) for cell in comparison.cells if cell.grade is not None]
+    if bars:
+        console.print()
+        console.print(bars_text(bars, width=console.width), end="", soft_wrap=True)
     for title, lines in (
         ("Failed or not comparable", _reasons(comparison.cells)),
+        ("What takes the time", _causes(comparison.cells)),
+        ("What larger sizes would give", _predictions(comparison)),
         ("Read this before quoting", comparison.notes),
     ):
         if lines:
@@ -48,7 +56,11 @@ def comparison_text(comparison: Comparison, *, width: int = _NARROWEST, colour: 
     console.print()
     console.print(verdict(comparison))
     fixed = {"weak": "batch per process", "strong": "global batch"}[comparison.scaling]
-    console.print(f"({comparison.scaling} scaling: the {fixed} is fixed; each backend against its own smallest size)")
+    against = "each backend against its own smallest size"
+    if comparison.baseline.num_gpus is not None:
+        given = f"{rate(comparison.baseline.throughput)} per second on {processes(comparison.baseline.num_gpus)}"
+        against = f"each backend against a given baseline, {given}"
+    console.print(f"({comparison.scaling} scaling: the {fixed} is fixed; {against})")
     return "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
 
 
@@ -92,6 +104,49 @@ def _step(cell: Cell, per_second: int) -> str:
 
 def _reasons(cells: Sequence[Cell]) -> list[str]:
     return [f"{name_of(cell)} ({cell.status}): {cell.reason}" for cell in cells if cell.status != "ok"]
+
+
+def _bar(cell: Cell) -> Bar:
+    interval = cell.interval
+    return Bar(
+        label=name_of(cell),
+        share=cell.scaling_efficiency or 0.0,
+        low=None if interval is None else interval.low,
+        high=None if interval is None else interval.high,
+        text=percent(cell.scaling_efficiency) if interval is None else span(interval),
+    )
+
+
+def _causes(cells: Sequence[Cell]) -> list[str]:
+    """The two largest causes at each backend's largest size; the report has all of them."""
+    largest = {cell.backend: cell for cell in sorted(cells, key=lambda cell: cell.num_gpus) if cell.status == "ok"}
+    said = [
+        f"{name_of(cell)}: {cause_in_short(cause)}"
+        for cell in largest.values()
+        for cause in cell.causes[:2]
+        if cause.kind != "not-recorded"
+    ]
+    unknown = [name_of(cell) for cell in largest.values() if any(cause.kind == "not-recorded" for cause in cell.causes)]
+    return [*said, f"{', '.join(unknown)}: no time split was recorded"] if unknown else said
+
+
+def _predictions(comparison: Comparison) -> list[str]:
+    """One line for each backend: what the best law that suits says; why there is none where all were refused."""
+    lines = []
+    for backend in dict.fromkeys(fit.backend for fit in comparison.fits):
+        suited = [fit for fit in comparison.fits if fit.backend == backend and fit.suits]
+        fitted = sorted((fit for fit in suited if fit.refused is None), key=lambda fit: fit.relative_error or 0.0)
+        if fitted:
+            best = fitted[0]
+            said = ", ".join(
+                f"{percent(found.scaling_efficiency)} on {found.num_gpus} ({found.grade})" for found in best.predictions
+            )
+            lines.append(
+                f"{backend}: {said}; by the {best.law} law, off by {percent(best.relative_error)} where measured"
+            )
+        elif len({cell.num_gpus for cell in comparison.cells if cell.backend == backend}) > 1:
+            lines.append(f"{backend}: no law was fitted: {suited[0].refused}" if suited else f"{backend}: no law suits")
+    return lines
 
 
 def _bullets(lines: Sequence[str]) -> Table:

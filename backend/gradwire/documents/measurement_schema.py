@@ -120,6 +120,28 @@ class Traffic:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TimeSplit:
+    """Mean seconds per timed optimizer step, by what they were spent on; the parts sum to the mean step."""
+
+    input_wait: float
+    """Waiting for the next batch."""
+    compute: float
+    """Forward and backward passes."""
+    exposed_communication: float
+    """In collectives while no compute ran."""
+    pipeline_bubble: float
+    """A stage waiting for another stage."""
+    optimizer: float
+    """Clipping the gradients and updating the weights."""
+    straggler_wait: float
+    """The slowest rank's time above the median rank's."""
+    other: float
+    """The rest of the step."""
+    slowest_rank: int | None = None
+    """Rank that the others waited for most; null where none stands out or that was not recorded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Memory:
     """Peak memory, the largest over all ranks."""
 
@@ -177,6 +199,8 @@ class Measurement:
     """Seconds per optimizer step, of the slowest rank in each step."""
     communication: Traffic | None
     """What rank 0 communicated to average gradients, per timed step; null where no step was timed, or gradients are not averaged by DDP."""
+    time_split: TimeSplit | None
+    """Where the seconds of a timed step went; null where that was not recorded."""
     memory: Memory
     """Peak memory, the largest over all ranks."""
     utilization: Utilization

@@ -55,7 +55,12 @@ def violations(content: object, kind: str) -> list[str]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path` in one piece: a reader, or a killed writer, leaves the old file or the new one.
+    """Write `text`, as UTF-8, to `path`; see `write_bytes`."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` to `path` in one piece: a reader, or a killed writer, leaves the old file or the new one.
 
     Makes the folder. Raises UsageError where the place cannot be written.
     """
@@ -63,8 +68,8 @@ def write_text(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with temporary.open("w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+            with temporary.open("wb") as file:
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)

@@ -1,15 +1,21 @@
-"""Scaling efficiency and its grade, from two throughputs and a number of GPUs."""
+"""Scaling efficiency and its grade, from two throughputs and a number of GPUs, or from repeats of each."""
 
 from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, NamedTuple, SupportsIndex
 
 from gradwire.errors import UsageError
+from gradwire.measure.interval import Interval, against_number, ratio_interval, scaled
+from gradwire.measure.quantiles import median
 
 Grade = Literal["good", "acceptable", "poor"]
+Judgement = Literal["good", "acceptable", "poor", "undecided"]
+Basis = Literal["interval", "one-run"]
 
 GOOD_ABOVE = 0.85
 ACCEPTABLE_FROM = 0.70
@@ -63,6 +69,68 @@ def grade(efficiency: float) -> Grade:
     if efficiency > ACCEPTABLE_FROM or _equal(efficiency, ACCEPTABLE_FROM):
         return "acceptable"
     return "poor"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GradedEfficiency:
+    """A scaling efficiency from repeats: ratio of medians, its interval, and what it is called.
+
+    `interval` is None where the throughput or its baseline was measured once: `basis` is then one-run, and the grade
+    is that of the one ratio. `is_too_noisy`: undecided, and by an interval wider than the whole acceptable band.
+    """
+
+    scaling_efficiency: float
+    speedup: float
+    grade: Judgement
+    basis: Basis
+    interval: Interval | None
+    is_too_noisy: bool
+
+
+def graded_efficiency(
+    baseline_throughputs: Sequence[float],
+    n_gpus: SupportsIndex,
+    actual_throughputs: Sequence[float],
+    *,
+    baseline_n_gpus: SupportsIndex = 1,
+    pairs: Sequence[tuple[float, float]] = (),
+    baseline_is_exact: bool = False,
+) -> GradedEfficiency:
+    """Return the scaling efficiency of repeats against repeats of the baseline, with a 95 % interval and a grade.
+
+    `pairs`: the actual and the baseline's throughput of each round in which both were measured; two or more, and the
+    interval is that of their ratios. `baseline_is_exact`: the baseline is one number from elsewhere. Raises UsageError
+    as `scaling_efficiency` does.
+    """
+    baseline, actual = median(baseline_throughputs), median(actual_throughputs)
+    point = scaling_efficiency(baseline, n_gpus, actual, baseline_n_gpus=baseline_n_gpus)
+    for rate in (*baseline_throughputs, *actual_throughputs):
+        _positive(rate, "throughput")
+    if baseline_is_exact:
+        found = against_number(actual_throughputs, baseline)
+    elif len(pairs) > 1:
+        found = ratio_interval([mine for mine, _ in pairs], [theirs for _, theirs in pairs], paired=True)
+    else:
+        found = ratio_interval(actual_throughputs, baseline_throughputs, paired=False)
+    interval = None
+    if found is not None:
+        sizes = operator.index(baseline_n_gpus) / operator.index(n_gpus)
+        interval = scaled(found, sizes, around=point.scaling_efficiency)
+    judged = point.grade if interval is None else judgement(interval)
+    return GradedEfficiency(
+        scaling_efficiency=point.scaling_efficiency,
+        speedup=actual / baseline,
+        grade=judged,
+        basis="one-run" if interval is None else "interval",
+        interval=interval,
+        is_too_noisy=judged == "undecided" and interval is not None and interval.width > GOOD_ABOVE - ACCEPTABLE_FROM,
+    )
+
+
+def judgement(interval: Interval) -> Judgement:
+    """Return the grade that both ends of `interval` share; undecided where it straddles 0.85 or 0.70."""
+    low, high = grade(interval.low), grade(interval.high)
+    return low if low == high else "undecided"
 
 
 def _equal(one: float, other: float) -> bool:

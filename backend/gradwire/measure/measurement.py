@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradwire.documents.measurement_schema import Hardware, Measurement, Memory, Steps, StepSeconds, Throughput
+from gradwire.documents.measurement_schema import (
+    Hardware,
+    Measurement,
+    Memory,
+    Steps,
+    StepSeconds,
+    Throughput,
+    TimeSplit,
+)
 from gradwire.documents.plan_schema import Plan
 from gradwire.measure.document import document_text, read_document, write_text
 from gradwire.measure.quantiles import median, quantile
@@ -42,14 +50,16 @@ def build_measurement(
     versions: Mapping[str, str | None],
     hardware: Hardware,
     notes: Sequence[str],
+    time_split: TimeSplit | None = None,
     traffic: Sequence[StepTraffic] = (),
 ) -> Measurement:
     """Return the measurement of a run of `plan`; `ranks` has one record per rank, in rank order.
 
     `losses` and `gradient_norms` have one entry per trained step (None: not reported), `started_at` is UTC in ISO
-    8601. `traffic` has one entry per trained step, of rank 0, or is empty where nobody counted. A step lasts as long
-    as it does on its slowest rank; its work is the sum over all ranks. Notes are added where the numbers need one.
-    Raises ValueError where the records contradict the plan or each other.
+    8601, `time_split` is the mean timed step's (None: not recorded). `traffic` has one entry per trained step, of
+    rank 0, or is empty where nobody counted. A step lasts as long as it does on its slowest rank; its work is the sum
+    over all ranks. Notes are added where the numbers need one. Raises ValueError where the records contradict the
+    plan or each other.
     """
     _check(plan, ranks, losses, gradient_norms, traffic)
     each = [max(seconds) for seconds in zip(*(rank.step_seconds for rank in ranks), strict=True)]
@@ -72,6 +82,7 @@ def build_measurement(
         throughput=throughput,
         step_seconds=_step_seconds(each, warmup),
         communication=mean_traffic(traffic, warmup_steps=warmup),
+        time_split=time_split,
         memory=Memory(
             peak_device_allocated_bytes=_largest([rank.peak_device_allocated_bytes for rank in ranks]),
             peak_device_reserved_bytes=_largest([rank.peak_device_reserved_bytes for rank in ranks]),

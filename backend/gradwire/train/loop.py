@@ -13,11 +13,11 @@ import torch
 import torch.distributed
 
 from gradwire.documents.plan_schema import Plan
-from gradwire.errors import RunFailed
 from gradwire.measure.meter import ThroughputMeter
 from gradwire.measure.traffic import StepTraffic
 from gradwire.train.data import SampleOrder, Text, cut
 from gradwire.train.engines.engine import Engine, MicroBatch, StepResult
+from gradwire.train.setting import EveryRankFailed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +52,7 @@ def train(
     """Train the plan's `max_steps`; return this rank's meter and the history.
 
     A step is timed from reading its samples to the device having finished it; sharing the loss is not.
-    Raises RunFailed, on every rank in the same step, where the loss is not finite.
+    Raises EveryRankFailed where the loss is not finite.
     """
     training = plan.recipe.training
     history = History()
@@ -69,7 +69,7 @@ def train(
         if engine.communication is not None and engine.communication.last_step is not None:
             history.traffic.append(engine.communication.last_step)
         if not math.isfinite(history.losses[-1]):
-            raise RunFailed(
+            raise EveryRankFailed(
                 f"the loss is {history.losses[-1]} in step {step}: training diverged; "
                 "lower training.learning_rate, set training.gradient_clip, or use a wider training.precision"
             )

@@ -16,7 +16,15 @@ from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit, GradwireError
 from gradwire.train.failure import record_failure
 from gradwire.train.reading import read_plan
-from gradwire.train.setting import Place, Setting, check_device_can, check_world_size, read_place
+from gradwire.train.setting import (
+    EveryRankFailed,
+    Place,
+    Setting,
+    check_device_can,
+    check_world_size,
+    read_place,
+    require_model,
+)
 
 _PACKAGES = {
     "native": ("torch", "transformers", "numpy"),
@@ -43,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _run(setting, options.out or setting.folder)
     except GradwireError as error:
         record_failure(error, environment=os.environ)
-        sys.stderr.write(f"gradwire: rank {place.rank}: {error}\n")
+        if place.rank == 0 or not isinstance(error, EveryRankFailed):
+            sys.stderr.write(f"gradwire: rank {place.rank}: {error}\n")
         _leave(error.exit_code)
     _leave(0)
 
@@ -64,6 +73,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _prepare(path: Path, place: Place) -> Setting:
     plan, folder = read_plan(path)
+    require_model(plan)
     check_device_can(plan)
     check_world_size(plan, place, os.environ)
     _check_packages(plan)

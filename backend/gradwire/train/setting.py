@@ -8,7 +8,11 @@ from pathlib import Path
 
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Model
-from gradwire.errors import EnvironmentNotFit, UsageError
+from gradwire.errors import EnvironmentNotFit, RunFailed, UsageError
+
+
+class EveryRankFailed(RunFailed):
+    """A failure that all ranks find in the same step; rank 0 speaks for them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,13 +38,18 @@ class Setting:
 
     @property
     def model(self) -> Model:
-        """The recipe's model; raises UsageError where the recipe leaves the model to a user's script."""
-        if self.plan.recipe.model is None:
-            raise UsageError(
-                f"the recipe {self.plan.recipe_name} has no `model`, so gradwire.train has nothing to build; "
-                "add a model block, or launch your own script with it"
-            )
-        return self.plan.recipe.model
+        """The recipe's model; raises UsageError as `require_model` does."""
+        return require_model(self.plan)
+
+
+def require_model(plan: Plan) -> Model:
+    """Return the recipe's model; raises UsageError where the recipe leaves the model to a user's script."""
+    if plan.recipe.model is None:
+        raise UsageError(
+            f"the recipe {plan.recipe_name} has no `model`, so gradwire.train has nothing to build; "
+            "add a model block, or launch your own script with it"
+        )
+    return plan.recipe.model
 
 
 def read_place(environment: Mapping[str, str]) -> Place:

@@ -1,0 +1,99 @@
+"""Collects what a cause finder must know of one cell beside its time split: sizes, batch, pipeline, machine."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from gradwire.compare.like import Scaling
+from gradwire.documents.measurement_schema import Measurement, TimeSplit, Workload
+
+PARTS = tuple(field.name for field in fields(TimeSplit) if field.name != "slowest_rank")
+"""The parts of a time split, in the order in which a step spends them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Situation:
+    """Sizes of one cell and its baseline.
+
+    `baseline_num_gpus` and `baseline_split` are None without a baseline that can be compared with. `sequences_per_rank`
+    are those of one step and rank. `stages` and `chunks` are None without a pipeline of several stages.
+    `gradient_bytes`: what a data-parallel rank has to send, estimated; None where it is not known.
+    """
+
+    num_gpus: int
+    scaling: Scaling
+    workload: Workload
+    device: Literal["cuda", "cpu"]
+    processes_per_node: int
+    cpu_count: int
+    sequences_per_rank: float
+    stages: int | None = None
+    chunks: int | None = None
+    gradient_bytes: int | None = None
+    baseline_num_gpus: int | None = None
+    baseline_split: TimeSplit | None = None
+
+
+def situation_of(
+    measurement: Measurement,
+    *,
+    scaling: Scaling,
+    baseline_num_gpus: int | None = None,
+    baseline_split: TimeSplit | None = None,
+) -> Situation:
+    """Return the situation of a run; `baseline_*` are those of the size that its efficiency is against."""
+    workload, world = measurement.workload, measurement.world
+    sequences = measurement.throughput.timed_samples / measurement.steps.timed if measurement.steps.timed else 0.0
+    stages, chunks = _pipeline(workload, world.world_size, sequences)
+    return Situation(
+        num_gpus=world.world_size,
+        scaling=scaling,
+        workload=workload,
+        device=world.device,
+        processes_per_node=world.processes_per_node,
+        cpu_count=measurement.hardware.cpu_count,
+        sequences_per_rank=sequences / world.world_size,
+        stages=stages,
+        chunks=chunks,
+        gradient_bytes=_gradient_bytes(measurement),
+        baseline_num_gpus=baseline_num_gpus,
+        baseline_split=baseline_split,
+    )
+
+
+def mean_split(splits: list[TimeSplit]) -> TimeSplit | None:
+    """Return the mean of each part; the slowest rank is kept where all agree on it. None for none."""
+    if not splits:
+        return None
+    means = {part: sum(getattr(split, part) for split in splits) / len(splits) for part in PARTS}
+    slowest = {split.slowest_rank for split in splits}
+    return TimeSplit(**means, slowest_rank=slowest.pop() if len(slowest) == 1 else None)
+
+
+def step_of(split: TimeSplit) -> float:
+    """Return the mean step that the parts sum to, in seconds."""
+    parts: list[float] = [getattr(split, part) for part in PARTS]
+    return math.fsum(parts)
+
+
+def _pipeline(workload: Workload, world_size: int, sequences: float) -> tuple[int | None, int | None]:
+    words = re.fullmatch(r"[\w-]+, (\d+) chunks", workload.pipeline or "")
+    share = workload.batch_size_per_gpu * workload.gradient_accumulation
+    if words is None or not sequences:
+        return None, None
+    # Each data-parallel rank trains a share; the ranks beyond them are further stages.
+    stages = round(world_size * share / sequences)
+    return (stages, int(words[1])) if stages > 1 else (None, None)
+
+
+def _gradient_bytes(measurement: Measurement) -> int | None:
+    flops = measurement.utilization.model_flops_per_second_per_rank
+    tokens = measurement.throughput.tokens_per_second_per_rank
+    if not flops or not tokens:
+        return None
+    # Six FLOPs per parameter and token, attention aside; gradients are as wide as the weights.
+    width = 2 if measurement.workload.precision == "bf16-true" else 4
+    return round(flops / tokens / 6 * width)

@@ -1,0 +1,218 @@
+"""Reads throughputs that came from elsewhere: rows of (number of GPUs, throughput) in a CSV or JSON file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gradwire.errors import UsageError
+
+SIZE_NAMES = ("n", "n_gpus", "num_gpus", "gpus", "ngpu", "ngpus", "world_size", "num_processes", "processes", "ranks")
+THROUGHPUT_NAMES = (
+    "throughput",
+    "tokens_per_second",
+    "tokens_per_sec",
+    "tokens_s",
+    "samples_per_second",
+    "samples_per_sec",
+    "samples_s",
+    "sequences_per_second",
+    "images_per_second",
+    "images_per_sec",
+    "images_s",
+)
+REPEAT_NAMES = ("repeat", "run", "trial", "round")
+SERIES_NAMES = ("series", "backend", "name", "label", "config", "framework")
+
+_LARGEST_BYTES = 16 * 2**20
+_MOST_SHOWN = 20
+# Python's float() also reads 1_000, nan and infinity.
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_Value = object
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """One measured throughput; `repeat` and `series` are None where the file has no such column.
+
+    `place` is where it stands: `line 3` of a CSV, `row 3` of a JSON file, both from 1.
+    """
+
+    place: str
+    num_gpus: int
+    throughput: float
+    repeat: str | None
+    series: str | None
+
+
+def read_rows(path: Path, *, size_name: str | None = None, throughput_name: str | None = None) -> list[Row]:
+    """Return the rows of `path`, in their order: JSON by its suffix `.json`, else CSV (commas, semicolons or tabs).
+
+    A CSV has a header, or two columns of numbers and none: size, throughput. JSON is a list of objects, or of pairs.
+    Columns are found by SIZE_NAMES, THROUGHPUT_NAMES, REPEAT_NAMES and SERIES_NAMES, whatever their case, with every
+    other sign than letters and digits as `_`; `size_name` and `throughput_name` name columns of another name.
+
+    Raises UsageError for a file that cannot be read, a missing or doubtful column, and with every bad row at once.
+    """
+    text = _text(path)
+    table = _json_table(path, text) if path.suffix.lower() == ".json" else _csv_table(path, text)
+    if not table:
+        raise UsageError(f"{path}: no row with a throughput; give a column of sizes and one of throughputs")
+    names = list(dict.fromkeys(name for _, row in table for name in row))
+    size = _column(path, names, SIZE_NAMES, size_name, "number of GPUs", "--size-column")
+    throughput = _column(path, names, THROUGHPUT_NAMES, throughput_name, "throughput", "--throughput-column")
+    repeat, series = _optional(path, names, REPEAT_NAMES), _optional(path, names, SERIES_NAMES)
+    rows, wrong = [], []
+    for place, row in table:
+        number, rate = _size_of(row.get(size)), _rate_of(row.get(throughput))
+        if isinstance(number, str):
+            wrong.append(f"{path}: {place}: {size}: {number}")
+        if isinstance(rate, str):
+            wrong.append(f"{path}: {place}: {throughput}: {rate}")
+        if isinstance(number, int) and isinstance(rate, float):
+            rows.append(
+                Row(
+                    place=place,
+                    num_gpus=number,
+                    throughput=rate,
+                    repeat=_words(row.get(repeat)) if repeat else None,
+                    series=_words(row.get(series)) if series else None,
+                )
+            )
+    if wrong:
+        more = [f"... and {len(wrong) - _MOST_SHOWN} more"] if len(wrong) > _MOST_SHOWN else []
+        raise UsageError("\n".join([*wrong[:_MOST_SHOWN], *more, "no row was used; correct or remove these"]))
+    return rows
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > _LARGEST_BYTES:
+            raise UsageError(f"{path}: larger than {_LARGEST_BYTES // 2**20} MiB, which is no table of throughputs")
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 text (byte {error.start})") from error
+
+
+def _csv_table(path: Path, text: str) -> list[tuple[str, Mapping[str, _Value]]]:
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    delimiter = max("\t;,", key=first.count)
+    reader = csv.reader(io.StringIO(text), delimiter=delimiter, strict=True)
+    lines: list[tuple[int, list[str]]] = []
+    try:
+        for fields in reader:
+            if any(field.strip() for field in fields):
+                lines.append((reader.line_num, [field.strip() for field in fields]))
+    except csv.Error as error:
+        raise UsageError(f"{path}: line {reader.line_num}: {error}") from error
+    if not lines:
+        return []
+    header = lines[0][1]
+    if all(_NUMBER.fullmatch(field) for field in header):
+        if len(header) != 2:
+            raise UsageError(f"{path}: line {lines[0][0]}: {len(header)} columns of numbers and no header; name them")
+        header = [SIZE_NAMES[0], THROUGHPUT_NAMES[0]]
+    else:
+        lines = lines[1:]
+    _refuse_twins(path, header)
+    uneven = [
+        f"{path}: line {number}: {len(fields)} fields, but the header has {len(header)}"
+        for number, fields in lines
+        if len(fields) != len(header)
+    ]
+    if uneven:
+        raise UsageError("\n".join(uneven[:_MOST_SHOWN]))
+    return [(f"line {number}", dict(zip(header, fields, strict=True))) for number, fields in lines]
+
+
+def _json_table(path: Path, text: str) -> list[tuple[str, Mapping[str, _Value]]]:
+    try:
+        content = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: not JSON: {error}") from error
+    if not isinstance(content, list):
+        raise UsageError(f"{path}: a JSON file of rows is a list of objects, or of [size, throughput] pairs")
+    table: list[tuple[str, Mapping[str, _Value]]] = []
+    wrong = []
+    for number, row in enumerate(content, start=1):
+        if isinstance(row, dict):
+            table.append((f"row {number}", row))
+        elif isinstance(row, list) and len(row) == 2:
+            table.append((f"row {number}", {SIZE_NAMES[0]: row[0], THROUGHPUT_NAMES[0]: row[1]}))
+        else:
+            wrong.append(f"{path}: row {number}: neither an object nor a pair")
+    if wrong:
+        raise UsageError("\n".join(wrong[:_MOST_SHOWN]))
+    return table
+
+
+def _refuse_twins(path: Path, header: Sequence[str]) -> None:
+    twins = sorted({name for name in header if header.count(name) > 1})
+    if twins:
+        raise UsageError(f"{path}: two columns are called {', '.join(twins)}")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+
+
+def _column(path: Path, names: Sequence[str], known: Sequence[str], asked: str | None, what: str, option: str) -> str:
+    if asked is not None:
+        if asked not in names:
+            raise UsageError(f"{path}: there is no column {asked!r} ({option}); the columns are {', '.join(names)}")
+        return asked
+    found = [name for name in names if _plain(name) in known]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageError(
+            f"{path}: no column is the {what}: the columns are {', '.join(names)}; known names are "
+            f"{', '.join(known)}. Name it with {option}"
+        )
+    raise UsageError(f"{path}: {' and '.join(found)} could both be the {what}; say which with {option}")
+
+
+def _optional(path: Path, names: Sequence[str], known: Sequence[str]) -> str | None:
+    found = [name for name in names if _plain(name) in known]
+    if len(found) > 1:
+        raise UsageError(f"{path}: {' and '.join(found)} mean the same to Gradwire; rename or remove all but one")
+    return found[0] if found else None
+
+
+def _size_of(value: _Value) -> int | str:
+    number = value
+    if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value, re.ASCII):
+        number = int(value)
+    if isinstance(number, int) and not isinstance(number, bool) and 1 <= number < 10**9:
+        return number
+    return f"{_shown(value)} is not a whole number of GPUs, at least 1"
+
+
+def _rate_of(value: _Value) -> float | str:
+    number = value
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        number = float(value)
+    if isinstance(number, (int, float)) and not isinstance(number, bool):
+        try:
+            rate = float(number)
+        except OverflowError:
+            rate = math.inf
+        if math.isfinite(rate) and rate > 0:
+            return rate
+    return f"{_shown(value)} is not a finite number above 0"
+
+
+def _shown(value: _Value) -> str:
+    return "nothing" if value is None or value == "" else repr(value)[:40]
+
+
+def _words(value: _Value) -> str | None:
+    return None if value is None or value == "" else str(value)[:100]

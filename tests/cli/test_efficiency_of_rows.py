@@ -1,0 +1,83 @@
+"""`gradwire efficiency FILE`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cli.command_runner import Said
+
+Run = Callable[..., Said]
+ROWS = "n,tokens_per_second,run\n1,100,1\n4,370,1\n1,102,2\n4,372,2\n1,101,3\n4,371,3\n8,400,1\n"
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.csv"
+    path.write_text(ROWS)
+    return path
+
+
+def test_every_size_is_graded_with_its_interval(run_here: Run, rows: Path) -> None:
+    said = run_here("efficiency", str(rows))
+    assert said.exit_code == 0
+    lines = [line.split() for line in said.out.splitlines()]
+    assert ["4", "371", "3.67x", "91.8", "%", "90.2", "to", "93.5", "%", "good"] in lines
+    assert ["8", "400", "3.96x", "49.5", "%", "-", "poor*"] in lines
+    assert "gustafson (serial share" in said.out
+    assert "latency-bandwidth: not fitted: 3 parameters need 4 sizes or more, and 3 could be used" in " ".join(
+        said.out.split()
+    )
+    assert max(len(line) for line in said.out.splitlines()) <= 80
+
+
+def test_the_same_as_json(run_here: Run, rows: Path) -> None:
+    document = run_here("efficiency", str(rows), "--json", "--scaling", "strong").document
+    (curve,) = document["curves"]
+    assert [(point["num_gpus"], point["grade"], point["grade_basis"]) for point in curve["points"]] == [
+        (1, None, None),
+        (4, "good", "interval"),
+        (8, "poor", "one-run"),
+    ]
+    assert curve["points"][1]["interval"]["method"] == "paired-t"
+    assert [fit["law"] for fit in curve["fits"] if fit["suits"]] == ["amdahl", "latency-bandwidth"]
+    assert document["met"] is True
+
+
+def test_a_threshold_that_was_not_met_names_the_sizes(run_here: Run, rows: Path) -> None:
+    said = run_here("efficiency", str(rows), "--fail-below", "0.9")
+    assert said.exit_code == 5
+    assert said.err == "gradwire: scaling efficiency below 90.0% (--fail-below): 8 49.5%\n"
+
+
+def test_a_given_baseline_is_named(run_here: Run, rows: Path) -> None:
+    said = run_here("efficiency", str(rows), "--baseline", "200")
+    assert "the baseline is a given number, 200 on 1, taken as exact" in said.out
+
+
+@pytest.mark.parametrize(("name", "starts"), [("x.svg", b"<?xml"), ("x.png", b"\x89PNG")])
+def test_a_chart_is_written(run_here: Run, rows: Path, name: str, starts: bytes) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'gradwire[report]'")
+    assert run_here("efficiency", str(rows), "--chart", name).exit_code == 0
+    first = (rows.parent / name).read_bytes()
+    assert first.startswith(starts)
+    run_here("efficiency", str(rows), "--chart", name)
+    assert (rows.parent / name).read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("rows.csv --num-gpus 3", "--num-gpus with a FILE"),
+        ("rows.csv --chart x.pdf", "x.pdf: a chart is written as .svg or .png"),
+        ("rows.csv --throughput-column x", "there is no column 'x' (--throughput-column)"),
+        ("none.csv", "none.csv: cannot be read"),
+        ("--baseline 1", "without a FILE of rows, --num-gpus, --throughput must be given"),
+        ("--baseline 1 --num-gpus 2 --throughput 2 --chart x.svg", "--chart needs a FILE of rows"),
+    ],
+)
+def test_a_wrong_line_says_what_is_wrong(run_here: Run, rows: Path, words: str, message: str) -> None:
+    said = run_here("efficiency", *words.split())
+    assert said.exit_code == 2
+    assert message in said.err

@@ -1,0 +1,132 @@
+"""Throughputs that came from elsewhere: reading, refusing, grading."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gradwire.errors import UsageError
+from gradwire.measure.curve import curves_of
+from gradwire.measure.rows import Row, read_rows
+
+
+def read(tmp_path: Path, text: str, name: str = "rows.csv", **columns: str) -> list[Row]:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return read_rows(path, **columns)
+
+
+def pairs(rows: list[Row]) -> list[tuple[int, float]]:
+    return [(row.num_gpus, row.throughput) for row in rows]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n,throughput\n1,100\n2,190.5\n",
+        "1,100\n2,190.5\n",
+        "\ufeffGPUs;tokens/s\n1;100\n2;1.905e2\n",
+        "world_size\tTokens per second\r\n1\t100\r\n\r\n2\t190.5\r\n",
+        'comment,"num-gpus","samples_per_sec"\nx,1,100\n"a, b",2,190.5',
+    ],
+)
+def test_a_csv_is_read_in_its_usual_shapes(tmp_path: Path, text: str) -> None:
+    assert pairs(read(tmp_path, text)) == [(1, 100.0), (2, 190.5)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[[1, 100], [2, 190.5]]", '[{"gpus": 1, "throughput": 100}, {"gpus": "2", "throughput": "190.5", "note": null}]'],
+)
+def test_json_is_a_list_of_objects_or_pairs(tmp_path: Path, text: str) -> None:
+    assert pairs(read(tmp_path, text, "rows.json")) == [(1, 100.0), (2, 190.5)]
+
+
+def test_every_bad_row_is_named_with_its_line(tmp_path: Path) -> None:
+    text = "n,throughput\n1,100\n\n0,5\n2.0,-1\nthree,nan\n4,1_000\n5,\n6,inf\n"
+    with pytest.raises(UsageError) as refusal:
+        read(tmp_path, text)
+    lines = str(refusal.value).splitlines()
+    assert [line.partition("rows.csv: ")[2] for line in lines[:-1]] == [
+        "line 4: n: '0' is not a whole number of GPUs, at least 1",
+        "line 5: n: '2.0' is not a whole number of GPUs, at least 1",
+        "line 5: throughput: '-1' is not a finite number above 0",
+        "line 6: n: 'three' is not a whole number of GPUs, at least 1",
+        "line 6: throughput: 'nan' is not a finite number above 0",
+        "line 7: throughput: '1_000' is not a finite number above 0",
+        "line 8: throughput: nothing is not a finite number above 0",
+        "line 9: throughput: 'inf' is not a finite number above 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "message"),
+    [
+        (
+            "n,speed\n1,2\n",
+            "rows.csv",
+            "no column is the throughput: the columns are n, speed; known names are throughput",
+        ),
+        ("n,tokens/s,samples/s\n1,2,3\n", "rows.csv", "tokens/s and samples/s could both be the throughput; say which"),
+        ("n,n,throughput\n1,2,3\n", "rows.csv", "two columns are called n"),
+        ("n,throughput\n1,2,3\n", "rows.csv", "line 2: 3 fields, but the header has 2"),
+        ("1,2,3\n", "rows.csv", "3 columns of numbers and no header"),
+        ('n,throughput\n"1,2\n', "rows.csv", "line 2: unexpected end of data"),
+        ("", "rows.csv", "no row with a throughput"),
+        ("n,throughput\n", "rows.csv", "no row with a throughput"),
+        ("{}", "rows.json", "a list of objects"),
+        ("[1]", "rows.json", "row 1: neither an object nor a pair"),
+        ("[" * 100_000, "rows.json", "not JSON"),
+        ('[{"n": true, "throughput": 1e999}]', "rows.json", "row 1: n: True is not a whole number"),
+    ],
+)
+def test_what_is_no_table_of_throughputs_is_refused(tmp_path: Path, text: str, name: str, message: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        read(tmp_path, text, name)
+    assert message in str(refusal.value)
+
+
+def test_columns_of_other_names_can_be_named(tmp_path: Path) -> None:
+    text = "cards,n,tokens/s,tok\n8,1,2,3\n"
+    assert pairs(read(tmp_path, text, size_name="cards", throughput_name="tok")) == [(8, 3.0)]
+    with pytest.raises(UsageError, match=r"no column 'x' \(--size-column\); the columns are cards, n"):
+        read(tmp_path, text, size_name="x")
+
+
+def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        read_rows(tmp_path / "none.csv")
+    (tmp_path / "binary.csv").write_bytes(b"n,throughput\n1,\xff\n")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        read_rows(tmp_path / "binary.csv")
+
+
+def test_repeats_make_intervals_and_a_repeat_column_makes_pairs(tmp_path: Path) -> None:
+    rows = "n,throughput,run\n1,100,a\n4,360,a\n1,50,b\n4,181,b\n1,80,c\n4,287,c\n"
+    (curve,) = curves_of(read(tmp_path, rows), scaling="weak")
+    graded = curve.points[1].graded
+    assert curve.points[0].graded is None
+    assert graded is not None and graded.interval is not None
+    assert (graded.interval.method, graded.grade) == ("paired-t", "good")
+    without = "\n".join(line.rpartition(",")[0] for line in rows.splitlines())
+    (apart,) = curves_of(read(tmp_path, without), scaling="weak")
+    graded = apart.points[1].graded
+    assert graded is not None and graded.interval is not None
+    assert (graded.interval.method, graded.grade, graded.is_too_noisy) == ("welch-t", "undecided", True)
+
+
+def test_a_repeat_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="line 3: repeat a of 1 GPUs is there twice"):
+        curves_of(read(tmp_path, "n,throughput,run\n1,1,a\n1,2,a\n2,2,a\n"), scaling="weak")
+
+
+def test_each_series_has_its_own_baseline_and_a_given_one_serves_all(tmp_path: Path) -> None:
+    rows = read(tmp_path, "backend,n,throughput\na,1,100\na,2,190\nb,2,100\nb,4,100\n")
+    a, b = curves_of(rows, scaling="weak")
+    assert (a.series, a.baseline_num_gpus, b.series, b.baseline_num_gpus) == ("a", 1, "b", 2)
+    assert b.points[1].graded is not None
+    assert (b.points[1].graded.scaling_efficiency, b.points[1].graded.grade) == (0.5, "poor")
+    given, _ = curves_of(rows, scaling="weak", baseline=(1, 200.0))
+    assert given.baseline_is_given
+    assert [point.graded and point.graded.scaling_efficiency for point in given.points] == [0.5, 0.475]
