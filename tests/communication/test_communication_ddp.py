@@ -14,11 +14,10 @@ pytestmark = pytest.mark.distributed
 
 WITH_FOUR_RANKS = [
     "check_ranks_are_identical_with_seven_buckets",
-    "check_unused_parameters",
     "check_uncompressed_steps_equal_plain_ddp",
-    "check_a_resumed_run_equals_the_uninterrupted_one",
     "check_bytes_are_counted",
 ]
+MORE_WITH_FOUR_RANKS = ["check_unused_parameters", "check_a_resumed_run_equals_the_uninterrupted_one"]
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +38,9 @@ def test_ddp_with_two_ranks(two_ranks: dict[str, str], name: str) -> None:
 @pytest.mark.parametrize("name", [*WITH_FOUR_RANKS, "exit codes"])
 def test_ddp_with_four_ranks(four_ranks: dict[str, str], name: str) -> None:
     assert not four_ranks[name], four_ranks[name]
+
+
+@pytest.mark.soak
+def test_more_of_ddp_with_four_ranks() -> None:
+    for name, wrong in run_world(CHECKS, ranks=4, only=MORE_WITH_FOUR_RANKS).items():
+        assert not wrong, f"{name}: {wrong}"

@@ -24,7 +24,7 @@ def test_a_world_of_one_rank_trains() -> None:
     assert code == 0, output
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_repeated_runs_never_hang() -> None:
     for ranks in (2, 4):
         ended = launch(["--runs", "15"], ranks=ranks, timeout=250)

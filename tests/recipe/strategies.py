@@ -55,8 +55,10 @@ def _values_of_kind(kind: str, schema: dict[str, Any]) -> SearchStrategy[Any]:
             return st.booleans()
         case "integer":
             low, high = schema["minimum"], schema["maximum"]
+            step = schema.get("multipleOf", 1)
+            low, high = -(-low // step), high // step
             # Small numbers fit each other more often than huge ones.
-            return st.one_of(st.integers(low, min(low + 8, high)), st.integers(low, high))
+            return st.one_of(st.integers(low, min(low + 8, high)), st.integers(low, high)).map(step.__mul__)
         case "number":
             return st.floats(
                 schema.get("minimum", schema.get("exclusiveMinimum")),
