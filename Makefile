@@ -15,7 +15,7 @@ PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/datamodel-codegen $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint format documents wheel clean
+.PHONY: help demo test test-soak test-fast lint format documents wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -26,8 +26,11 @@ demo: .venv/installed ## Install, then train one recipe on three backends, 1 and
 test: .venv/installed-dev ## Install, then run every test that this machine can run
 	$(BIN)/python -m pytest
 
+test-soak: .venv/installed-dev ## Only the tests that repeat whole runs for minutes
+	$(BIN)/python -m pytest -m soak
+
 test-fast: .venv/installed-dev ## Only the tests that start no worker processes
-	$(BIN)/python -m pytest -m 'not distributed and not slow'
+	$(BIN)/python -m pytest -m 'not distributed and not slow and not soak'
 
 lint: .venv/installed-dev ## Check style, types, layers and that the documents match their schemas
 	$(BIN)/ruff check .

@@ -30,5 +30,4 @@ for micro_step, (tokens,) in zip(range(run.max_steps * run.gradient_accumulation
         optimizer.step()
         optimizer.zero_grad()
     run.accelerator.print(f"micro-step {micro_step}  loss {loss.item():.4f}")
-run.accelerator.wait_for_everyone()
-run.accelerator.end_training()
+run.end()

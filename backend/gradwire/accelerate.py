@@ -1,8 +1,8 @@
 """The door for a user's own script: `from_recipe` returns Accelerate's `Accelerator`, ready as the recipe says.
 
-Accelerate's YAML has no key for DDP's options, communication hooks, accumulation, clipping or the optimizer. This
-carries them, so that a script started with `accelerate launch --config_file OUT/accelerate.yaml` trains what the
-recipe says:
+Accelerate's YAML has no key for DDP's options, gradient compression, accumulation, clipping or the optimizer. This
+carries them (compression from the moment that `prepare` wraps the model), so that a script started with
+`accelerate launch --config_file OUT/accelerate.yaml` trains what the recipe says:
 
     run = from_recipe("OUT")
     model = run.adapt(model)
@@ -15,6 +15,7 @@ recipe says:
             run.clip(model)
             optimizer.step()
             optimizer.zero_grad()
+    run.end()
 """
 
 from __future__ import annotations

@@ -47,8 +47,10 @@ def test_one_process_needs_no_launcher(tmp_path: Path) -> None:
     check_measured(folder, world_size=1)
 
 
-def test_accelerate_example_learns(tmp_path: Path) -> None:
-    folder = lowered(tmp_path / "out", "accelerate", "communication.overlap.static_graph=true")
+def test_accelerate_example_learns_with_compressed_gradients(tmp_path: Path) -> None:
+    powersgd = "communication.compression={method: powersgd, start_step: 2}"
+    several_buckets = "communication.overlap={static_graph: true, bucket_cap_mb: 0.05}"
+    folder = lowered(tmp_path / "out", "accelerate", powersgd, several_buckets)
     script = EXAMPLES / "accelerate_script.py"
     finished = run_words("accelerate", "launch", "--config_file", folder / "accelerate.yaml", script, folder)
     check_losses(finished, r"loss (\d\S+)")

@@ -84,28 +84,6 @@ def test_accelerate_with_deepspeed_equals_the_reference(
     check(tmp_path, "accelerate", strategies, 2, references)
 
 
-def test_powersgd_equals_plain_ddp_until_its_start_step_and_learns(tmp_path: Path) -> None:
-    powersgd = (
-        "communication.compression={method: powersgd, start_step: 3, matrix_approximation_rank: 2}",
-        "communication.overlap.bucket_cap_mb=25",
-    )
-    folders = [
-        lowered(tmp_path / "plain", "native"),
-        lowered(tmp_path / "powersgd", "native", *powersgd),
-        lowered(tmp_path / "powersgd-static", "native", *powersgd, "communication.overlap.static_graph=true"),
-        lowered(tmp_path / "bf16", "native", "communication.compression.method=bf16"),
-    ]
-    measured = train_with_launcher(folders, 2)
-    plain = measured["plain"].losses
-    for name in ("powersgd", "powersgd-static"):
-        losses = measured[name].losses
-        # Step 3 is the first whose gradient is compressed; its loss came from the weights before it.
-        assert losses[:4] == pytest.approx(plain[:4], rel=RELATIVE)
-        assert losses[4] != pytest.approx(plain[4], rel=1e-6)
-        check_learns(measured[name])
-    assert measured["bf16"].losses == pytest.approx(plain, rel=1e-3)
-
-
 def test_same_seed_twice_gives_the_same_losses(tmp_path: Path) -> None:
     folder = lowered(tmp_path / "out", "native")
     runs = []

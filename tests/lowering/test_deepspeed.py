@@ -95,8 +95,13 @@ def test_fp16_on_a_cpu_is_refused_with_bf16_as_the_nearest() -> None:
 def test_a_cast_for_the_wire_becomes_the_communication_type() -> None:
     found = config({METHOD: "bf16"})
     assert found["communication_data_type"] == "bf16"
-    # torch's hook divides before it sums.
+    # Divided before the sum, which keeps it in range.
     assert found["prescale_gradients"] is True
+
+
+def test_the_nearest_to_torchs_fp16_hook_is_a_cast_for_the_wire() -> None:
+    with pytest.raises(CannotLower, match=f"{METHOD}.*without DDP's hooks; nearest: fp16"):
+        lowered("deepspeed", {METHOD: "fp16-torch"})
 
 
 @pytest.mark.parametrize(
@@ -104,6 +109,7 @@ def test_a_cast_for_the_wire_becomes_the_communication_type() -> None:
     [
         ({STRATEGY: "fsdp"}, STRATEGY),
         ({METHOD: "powersgd"}, METHOD),
+        ({METHOD: "int8"}, METHOD),
         ({CAP: 25}, CAP),
         ({"communication.overlap.static_graph": True}, "communication.overlap.static_graph"),
     ],

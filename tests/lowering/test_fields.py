@@ -13,6 +13,8 @@ from gradwire.lowering.fields import account, exact, recipe_paths
 from gradwire.plan import BACKENDS, Backend
 from gradwire.resources import schema_text
 
+COMPRESSION = json.loads(schema_text("recipe"))["$defs"]["Compression"]["properties"]
+
 PIPELINE = {"parallelism.pipeline": {"chunks": 4, "stages": 2, "schedule": "1f1b"}, "training.batch_size_per_gpu": 4}
 
 ASKS: list[dict[str, Any]] = [
@@ -20,6 +22,8 @@ ASKS: list[dict[str, Any]] = [
     {"model": None},
     {METHOD: "powersgd"},
     {METHOD: "fp16"},
+    {METHOD: "int8"},
+    {METHOD: "powersgd-torch"},
     {"training.optimizer": "SGD", "training.momentum": 0.9},
     {"training.precision": "bf16-true", "training.gradient_checkpointing": True},
     {"training.precision": "bf16-mixed", STRATEGY: "zero3"},
@@ -58,6 +62,16 @@ def test_what_is_carried_names_its_carrier_and_what_is_not_says_why(backend: Bac
             assert field.carrier, field.path
         if field.outcome in ("emulated", "refused"):
             assert field.note, field.path
+
+
+@pytest.mark.parametrize("method", COMPRESSION["method"]["enum"])
+def test_an_option_is_carried_where_the_method_reads_it_as_the_schema_says(method: str) -> None:
+    fields = {field.path: field for field in lowered("native", {METHOD: method}).report.fields}
+    for option, schema in COMPRESSION.items():
+        if option != "method":
+            readers = schema["description"].partition(":")[0].split(", ")
+            outcome = fields[f"communication.compression.{option}"].outcome
+            assert outcome == ("exact" if method in readers else "unused"), option
 
 
 def test_a_forgotten_field_is_a_bug_and_not_left_out() -> None:

@@ -79,6 +79,7 @@ def measure(machine: Callable[[str], Hardware]) -> Measure:
             versions={"torch": "2.13.0", "deepspeed": None},
             hardware=machine(device_name),
             notes=given.get("notes", []),
+            traffic=given.get("traffic", ()),
         )
 
     return make

@@ -55,6 +55,11 @@ def test_compression_says_everything_that_changes_the_work(plan: Make) -> None:
 
     assert words() == "none"
     assert words(method="fp16", start_step=7) == "fp16"
+    assert words(method="bf16") == "bf16"
+    assert words(method="int8", int8_block_size=64) == "int8 blocks of 64, error feedback"
+    assert words(method="topk", error_feedback=False) == "topk fraction 0.01, no error feedback"
+    assert words(method="powersgd-alternating", wire_dtype="bf16").startswith("powersgd-alternating rank 4, warm start")
+    assert words(method="powersgd-alternating", wire_dtype="bf16").endswith(", bf16 on the wire")
     assert words(method="powersgd") == "powersgd rank 4, warm start, error feedback, from step 10, rate above 2"
     assert (
         words(method="powersgd", warm_start=False, error_feedback=False, start_step=0)

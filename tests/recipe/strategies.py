@@ -55,8 +55,10 @@ def _values_of_kind(kind: str, schema: dict[str, Any]) -> SearchStrategy[Any]:
             return st.booleans()
         case "integer":
             low, high = schema["minimum"], schema["maximum"]
+            step = schema.get("multipleOf", 1)
+            low, high = -(-low // step), high // step
             # Small numbers fit each other more often than huge ones.
-            return st.one_of(st.integers(low, min(low + 8, high)), st.integers(low, high))
+            return st.one_of(st.integers(low, min(low + 8, high)), st.integers(low, high)).map(step.__mul__)
         case "number":
             return st.floats(
                 schema.get("minimum", schema.get("exclusiveMinimum")),
@@ -88,7 +90,8 @@ def _mappings(schema: dict[str, Any]) -> SearchStrategy[dict[str, Any]]:
 def _valid_documents(draw: DrawFn) -> dict[str, Any]:
     device = draw(st.sampled_from(["cpu", "cuda", None]))
     on_cpu = device != "cuda"
-    method = draw(st.sampled_from(["none", "none", "powersgd", "fp16", "bf16"]))
+    methods = st.sampled_from(_SCHEMA["$defs"]["Compression"]["properties"]["method"]["enum"])
+    method = draw(st.one_of(st.just("none"), methods))
     strategy = "ddp" if method != "none" else draw(st.sampled_from(["ddp", "ddp", "zero1", "zero2", "zero3", "fsdp"]))
     stages = 1 if strategy.startswith("zero") or method != "none" else draw(st.sampled_from([1, 1, 2, 4]))
     ranks = draw(st.integers(1, 8))
@@ -118,8 +121,9 @@ def _valid_documents(draw: DrawFn) -> dict[str, Any]:
     if draw(st.booleans()):
         batch = training["batch_size_per_gpu"] * training["gradient_accumulation"]
         training["global_batch_size"] = batch * ranks
-    searchable = not training["gradient_checkpointing_reentrant"] and not (on_cpu and method == "powersgd")
-    overlap = draw(_overlaps(strategy, stages, searchable=searchable, one_bucket=on_cpu and method == "powersgd"))
+    one_bucket = on_cpu and method == "powersgd-torch"
+    searchable = not training["gradient_checkpointing_reentrant"] and not one_bucket
+    overlap = draw(_overlaps(strategy, stages, searchable=searchable, one_bucket=one_bucket))
     return {
         "summary": draw(st.sampled_from([None, "drawn"])),
         "model": draw(_models(tied=stages == 1)),
@@ -158,16 +162,19 @@ def _models(draw: DrawFn, *, tied: bool) -> dict[str, Any]:
 
 @st.composite
 def _compressions(draw: DrawFn, method: str, max_steps: int) -> dict[str, Any]:
-    if method != "powersgd":
-        return {"method": method}
-    # The smallest model drawn has a gradient matrix of 256 x 16, which rank 4 still shrinks threefold.
+    # Methods leave the options that they do not read unread. The smallest model drawn has a gradient matrix of
+    # 256 x 16, which rank 4 still shrinks threefold.
     return {
         "method": method,
         "matrix_approximation_rank": draw(st.integers(1, 4)),
-        "warm_start": draw(st.booleans()),
+        "warm_start": method == "powersgd-alternating" or draw(st.booleans()),
         "error_feedback": draw(st.booleans()),
-        "start_step": draw(st.integers(2, max_steps - 1)),
+        "start_step": draw(st.integers(2 if method == "powersgd-torch" else 0, max_steps - 1)),
         "min_compression_rate": draw(st.sampled_from([1.0, 2.0])),
+        "wire_dtype": draw(st.sampled_from([None, "fp32", "bf16"])),
+        "int8_block_size": 4 * draw(st.integers(8, 16384)),
+        # On 8 ranks, with gradients of 2 bytes, a sixteenth is as much as everything.
+        "topk_fraction": draw(st.floats(0.001, 0.06)),
     }
 
 

@@ -108,6 +108,7 @@ def _allowed(schema: dict[str, Any]) -> str:
             ("exclusiveMinimum", "above"),
             ("maximum", "at most"),
             ("exclusiveMaximum", "below"),
+            ("multipleOf", "a multiple of"),
             ("minItems", "entries at least"),
             ("maxItems", "entries at most"),
             ("maxLength", "characters at most"),

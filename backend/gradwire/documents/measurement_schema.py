@@ -106,6 +106,20 @@ class StepSeconds:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Traffic:
+    """Means over the timed optimizer steps of one rank."""
+
+    gradient_bytes: float
+    """Size of the gradients, in bytes."""
+    payload_bytes: float
+    """Size they were compressed to, in bytes: that of the plain all-reduce that would send as much."""
+    wire_bytes: float
+    """Bytes that the rank sends, by each collective's bandwidth-optimal algorithm; protocol headers not counted."""
+    communication_seconds: float | None
+    """Seconds during which at least one collective was under way, hidden behind compute or not; null where torch's own code runs them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TimeSplit:
     """Mean seconds per timed optimizer step, by what they were spent on; the parts sum to the mean step."""
 
@@ -183,6 +197,8 @@ class Measurement:
     """Work per second over the timed steps."""
     step_seconds: StepSeconds
     """Seconds per optimizer step, of the slowest rank in each step."""
+    communication: Traffic | None
+    """What rank 0 communicated to average gradients, per timed step; null where no step was timed, or gradients are not averaged by DDP."""
     time_split: TimeSplit | None
     """Where the seconds of a timed step went; null where that was not recorded."""
     memory: Memory

@@ -34,7 +34,10 @@ def deepspeed_refusals(plan: Plan) -> list[Refusal]:
     found = refuse_pipeline(
         plan, "DeepSpeed takes its stages from a PipelineModule in code, not from the configuration"
     )
-    found += refuse_compression(plan, "DeepSpeed has no PowerSGD", methods=("powersgd",), nearest="none")
+    method = plan.recipe.communication.compression.method
+    limit = "DeepSpeed reduces gradients itself, without DDP's hooks"
+    nearest = "fp16" if method == "fp16-torch" else "none"
+    found += refuse_compression(plan, limit, except_for=("fp16", "bf16"), nearest=nearest)
     found += refuse_overlap(plan, "DeepSpeed has no static graph", names=("static_graph",))
     if stage == 0:
         limit = "without ZeRO, DeepSpeed reduces after the backward pass, in pieces of 500000000 elements"
@@ -203,10 +206,10 @@ def _compression_outcome(plan: Plan) -> Outcome:
     if zero_stage(plan) == 0:
         return emulated(
             f"{FILE} communication_data_type and prescale_gradients",
-            f"cast to {method} and divided before the sum, as torch's hook does, after the backward pass",
+            f"cast to {method}, divided and summed in {method}, not in fp32; after the backward pass",
         )
     return emulated(
-        f"{FILE} communication_data_type", f"cast to {method} for the wire; divided after the sum, not before it"
+        f"{FILE} communication_data_type", f"cast to {method} and summed in {method}, not in fp32; then divided"
     )
 
 

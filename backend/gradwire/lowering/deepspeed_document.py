@@ -85,7 +85,7 @@ def communication_data_type(plan: Plan) -> str:
 
 
 def _prescales(plan: Plan) -> bool:
-    # torch's fp16 hook divides before it adds up, which keeps the sum in range; ZeRO's reduce-scatter cannot.
+    # Divided before it is added up, the sum stays in range; ZeRO's reduce-scatter cannot.
     return plan.recipe.communication.compression.method in ("fp16", "bf16") and zero_stage(plan) == 0
 
 

@@ -47,7 +47,7 @@ def refusals(plan: Plan) -> list[Refusal]:
 
 def _pipeline_refusals(plan: Plan, pipeline: SettledPipeline) -> list[Refusal]:
     limit = "hooks work on whole models; a stage averages its gradients without one"
-    found = refuse_compression(plan, limit, methods=("fp16", "bf16", "powersgd"), nearest="none")
+    found = refuse_compression(plan, limit)
     limit = "a loss cannot be scaled over pipeline stages"
     found += refuse_precision(plan, limit, precision="fp16-mixed", nearest="bf16-mixed")
     is_replicated = plan.batch.data_parallel_size > 1 and plan.recipe.parallelism.data.strategy == "ddp"

@@ -12,6 +12,7 @@ from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Overlap
 from gradwire.lowering.fields import Outcome, Refusal, exact, recipe_paths, unused
 from gradwire.lowering.program import in_program
+from gradwire.recipe.compression_options import READ_BY
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,12 +74,15 @@ def optimizer_outcomes(plan: Plan, carriers: Mapping[str, Outcome]) -> dict[str,
     return {f"training.{name}": ignored.get(name, carrier) for name, carrier in carriers.items()}
 
 
-def compression_outcomes(plan: Plan, method: Outcome, powersgd: Outcome) -> dict[str, Outcome]:
-    """Return the outcomes of `communication.compression`: `method`'s, and PowerSGD's own settings'."""
+def compression_outcomes(plan: Plan, method: Outcome, option: Outcome) -> dict[str, Outcome]:
+    """Return the outcomes of `communication.compression`: `method`'s, and `option` for each that the method reads."""
     prefix = "communication.compression."
-    settings = powersgd if plan.recipe.communication.compression.method == "powersgd" else unused("only for powersgd")
-    paths = [path for path in recipe_paths() if path.startswith(prefix)]
-    return {**dict.fromkeys(paths, settings), f"{prefix}method": method}
+    asked = plan.recipe.communication.compression.method
+    options = {
+        f"{prefix}{name}": option if asked in methods else unused(f"only for {' and '.join(methods)}")
+        for name, methods in READ_BY.items()
+    }
+    return {f"{prefix}method": method, **options}
 
 
 def overlap_outcomes(outcome: Outcome) -> dict[str, Outcome]:
@@ -114,9 +118,11 @@ def refuse_overlap(plan: Plan, limit: str, *, names: tuple[str, ...] | None = No
     ]
 
 
-def refuse_compression(plan: Plan, limit: str, *, methods: tuple[str, ...], nearest: str) -> list[Refusal]:
-    """Return a refusal when the compression method is one of `methods`; `nearest` is the method to fall back to."""
-    if plan.recipe.communication.compression.method not in methods:
+def refuse_compression(
+    plan: Plan, limit: str, *, except_for: tuple[str, ...] = (), nearest: str = "none"
+) -> list[Refusal]:
+    """Return a refusal of compression by any method but `except_for`; `nearest` is the method to fall back to."""
+    if plan.recipe.communication.compression.method in ("none", *except_for):
         return []
     path = "communication.compression.method"
     return [Refusal(path=path, limit=limit, nearest=nearest, fallback={path: nearest})]
@@ -134,7 +140,7 @@ def refuse_ddp_settings(plan: Plan) -> list[Refusal]:
     """Return the refusals of DDP's buckets and hooks under fully_shard."""
     limit = "fully_shard reduces block by block, without DDP's buckets and hooks"
     found = refuse_overlap(plan, limit)
-    return found + refuse_compression(plan, limit, methods=("fp16", "bf16", "powersgd"), nearest="none")
+    return found + refuse_compression(plan, limit)
 
 
 def refuse_fp16_on_cpu(plan: Plan, limit: str) -> list[Refusal]:

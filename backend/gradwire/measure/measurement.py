@@ -19,6 +19,7 @@ from gradwire.documents.measurement_schema import (
 from gradwire.documents.plan_schema import Plan
 from gradwire.measure.document import document_text, read_document, write_text
 from gradwire.measure.quantiles import median, quantile
+from gradwire.measure.traffic import StepTraffic, mean_traffic
 from gradwire.measure.utilization import utilization_of
 from gradwire.measure.workload import workload_of
 
@@ -50,15 +51,17 @@ def build_measurement(
     hardware: Hardware,
     notes: Sequence[str],
     time_split: TimeSplit | None = None,
+    traffic: Sequence[StepTraffic] = (),
 ) -> Measurement:
     """Return the measurement of a run of `plan`; `ranks` has one record per rank, in rank order.
 
     `losses` and `gradient_norms` have one entry per trained step (None: not reported), `started_at` is UTC in ISO
-    8601, `time_split` is the mean timed step's (None: not recorded). A step lasts as long as it does on its slowest
-    rank; its work is the sum over all ranks. Notes are added where the numbers need one. Raises ValueError where the
-    records contradict the plan or each other.
+    8601, `time_split` is the mean timed step's (None: not recorded). `traffic` has one entry per trained step, of
+    rank 0, or is empty where nobody counted. A step lasts as long as it does on its slowest rank; its work is the sum
+    over all ranks. Notes are added where the numbers need one. Raises ValueError where the records contradict the
+    plan or each other.
     """
-    _check(plan, ranks, losses, gradient_norms)
+    _check(plan, ranks, losses, gradient_norms, traffic)
     each = [max(seconds) for seconds in zip(*(rank.step_seconds for rank in ranks), strict=True)]
     samples = [sum(counts) for counts in zip(*(rank.samples for rank in ranks), strict=True)]
     tokens = [sum(counts) for counts in zip(*(rank.tokens for rank in ranks), strict=True)]
@@ -78,6 +81,7 @@ def build_measurement(
         steps=Steps(trained=trained, warmup=warmup, timed=trained - warmup),
         throughput=throughput,
         step_seconds=_step_seconds(each, warmup),
+        communication=mean_traffic(traffic, warmup_steps=warmup),
         time_split=time_split,
         memory=Memory(
             peak_device_allocated_bytes=_largest([rank.peak_device_allocated_bytes for rank in ranks]),
@@ -179,6 +183,7 @@ def _check(
     ranks: Sequence[RankRecord],
     losses: Sequence[float | None],
     gradient_norms: Sequence[float | None],
+    traffic: Sequence[StepTraffic],
 ) -> None:
     if len(ranks) != plan.world.world_size:
         raise ValueError(f"{len(ranks)} records for {plan.world.world_size} ranks")
@@ -186,6 +191,7 @@ def _check(
     lengths = {
         "losses": len(losses),
         "gradient_norms": len(gradient_norms),
+        **({"traffic": len(traffic)} if traffic else {}),
         **{
             f"rank {number} {name}": len(getattr(rank, name))
             for number, rank in enumerate(ranks)

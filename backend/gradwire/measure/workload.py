@@ -5,6 +5,7 @@ from __future__ import annotations
 from gradwire.documents.measurement_schema import Workload
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Compression, Model, Pipeline
+from gradwire.recipe.compression_options import READ_BY
 
 
 def workload_of(plan: Plan, device_name: str) -> Workload:
@@ -16,8 +17,8 @@ def workload_of(plan: Plan, device_name: str) -> Workload:
       and ` tied` at the end where the embeddings are; `the script's own` without a model in the recipe.
     * pipeline: `1f1b, 8 chunks`, None without one. What was asked for, also where one process left one stage of it:
       that run is the baseline of the others.
-    * compression: `none`, `fp16`, `bf16`, or `powersgd rank 4, warm start, error feedback, from step 10,
-      rate above 2`, with `cold start` and `no error feedback` where they are off.
+    * compression: the method and every option that it reads, `powersgd rank 4, warm start, error feedback, from
+      step 10, rate above 2`, with `cold start` and `no error feedback` where they are off.
     * device: `cuda NVIDIA H100 80GB HBM3`.
     """
     recipe = plan.recipe
@@ -53,14 +54,15 @@ def _pipeline_words(pipeline: Pipeline) -> str:
 
 
 def _compression_words(compression: Compression) -> str:
-    if compression.method != "powersgd":
-        return compression.method
-    return ", ".join(
-        (
-            f"powersgd rank {compression.matrix_approximation_rank}",
-            "warm start" if compression.warm_start else "cold start",
-            "error feedback" if compression.error_feedback else "no error feedback",
-            f"from step {compression.start_step}",
-            f"rate above {compression.min_compression_rate:g}",
-        )
-    )
+    words = {
+        "matrix_approximation_rank": f"rank {compression.matrix_approximation_rank}",
+        "int8_block_size": f"blocks of {compression.int8_block_size}",
+        "topk_fraction": f"fraction {compression.topk_fraction:g}",
+        "warm_start": "warm start" if compression.warm_start else "cold start",
+        "error_feedback": "error feedback" if compression.error_feedback else "no error feedback",
+        "start_step": f"from step {compression.start_step}",
+        "min_compression_rate": f"rate above {compression.min_compression_rate:g}",
+        "wire_dtype": f"{compression.wire_dtype} on the wire" if compression.wire_dtype else None,
+    }
+    read = [word for option, word in words.items() if word and compression.method in READ_BY[option]]
+    return f"{compression.method} {', '.join(read)}" if read else compression.method

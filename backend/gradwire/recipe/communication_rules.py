@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import bisect
 
-from gradwire.documents.recipe_schema import Recipe
+from gradwire.documents.recipe_schema import Compression, Recipe
 from gradwire.recipe.broken import SHARDED, Broken, data_parallel_size, stage_count
+from gradwire.recipe.compression_options import LOW_RANK
 from gradwire.recipe.model_shapes import compresses_any
 
 _METHOD = "communication.compression.method"
@@ -15,28 +16,31 @@ _STRATEGY = "parallelism.data.strategy"
 _OVERLAP = "communication.overlap"
 
 
-def powersgd_starts_late_enough(recipe: Recipe) -> Broken | None:
+def torchs_powersgd_starts_late_enough(recipe: Recipe) -> Broken | None:
     """torch's PowerSGD state needs two uncompressed steps before warm start or error feedback."""
     compression = recipe.communication.compression
-    if compression.method != "powersgd" or compression.start_step >= 2:
-        return None
     needing = [name for name in ("warm_start", "error_feedback") if getattr(compression, name)]
-    if not needing:
+    if compression.start_step >= _earliest_start(compression):
         return None
     return Broken(
         paths=(_START, _METHOD),
-        message=f"start_step {compression.start_step} is too early with {' and '.join(needing)}; use 2 or more, "
-        f"or set {' and '.join(needing)} to false",
+        message=f"start_step {compression.start_step} is too early for torch's hook with {' and '.join(needing)}; "
+        f"use 2 or more, set {' and '.join(needing)} to false, or use method powersgd",
         url="https://github.com/pytorch/pytorch/pull/51427",
     )
+
+
+def _earliest_start(compression: Compression) -> int:
+    needs_full_steps = compression.warm_start or compression.error_feedback
+    return 2 if compression.method == "powersgd-torch" and needs_full_steps else 0
 
 
 def powersgd_starts_before_the_end(recipe: Recipe) -> Broken | None:
     """A run that ends before start_step never compresses."""
     compression, max_steps = recipe.communication.compression, recipe.training.max_steps
-    if compression.method != "powersgd" or compression.start_step < max_steps:
+    if compression.method not in LOW_RANK or compression.start_step < max_steps:
         return None
-    earlier = f"start_step {max_steps - 1} or less, or " if max_steps > 2 else ""
+    earlier = f"start_step {max_steps - 1} or less, or " if max_steps > _earliest_start(compression) else ""
     return Broken(
         paths=(_START, "training.max_steps", _METHOD),
         message=f"PowerSGD starts at step {compression.start_step}, but the run has {max_steps} steps, so nothing "
@@ -46,9 +50,9 @@ def powersgd_starts_before_the_end(recipe: Recipe) -> Broken | None:
 
 
 def powersgd_rank_compresses(recipe: Recipe) -> Broken | None:
-    """With too high a rank the factors are no smaller than the matrices, and torch sends those."""
+    """With too high a rank the factors are no smaller than the matrices, which are then sent whole."""
     compression = recipe.communication.compression
-    if compression.method != "powersgd" or recipe.model is None:
+    if compression.method not in LOW_RANK or recipe.model is None:
         return None
     model, rank, rate = recipe.model, compression.matrix_approximation_rank, compression.min_compression_rate
     if compresses_any(model, rank, rate):
@@ -59,6 +63,35 @@ def powersgd_rank_compresses(recipe: Recipe) -> Broken | None:
         paths=(_RANK, "communication.compression.min_compression_rate", "model.hidden_size", _METHOD),
         message=f"rank {rank} compresses no gradient of this model by more than "
         f"min_compression_rate {rate:g}, so everything would be sent whole; {way_out}",
+    )
+
+
+def alternating_powersgd_starts_warm(recipe: Recipe) -> Broken | None:
+    """Each step continues from the factor that the step before averaged."""
+    compression = recipe.communication.compression
+    if compression.method != "powersgd-alternating" or compression.warm_start:
+        return None
+    return Broken(
+        paths=("communication.compression.warm_start", _METHOD),
+        message="powersgd-alternating makes each step's factor from the last step's, so it cannot start cold; "
+        "set warm_start to true, or use method powersgd",
+    )
+
+
+def topk_sends_less_than_everything(recipe: Recipe) -> Broken | None:
+    """Each rank sends 8 bytes an element to every other one, where an all-reduce's bytes do not grow with the ranks."""
+    compression, ranks = recipe.communication.compression, data_parallel_size(recipe)
+    if compression.method != "topk" or ranks in (None, 1):
+        return None
+    element_bytes = 2 if recipe.training.precision == "bf16-true" else 4
+    share = compression.topk_fraction * ranks * 4 / element_bytes
+    if share < 1:
+        return None
+    largest = compression.topk_fraction / share
+    return Broken(
+        paths=("communication.compression.topk_fraction", "training.num_gpus", _METHOD),
+        message=f"topk_fraction {compression.topk_fraction:g} on {ranks} ranks sends {share:.3g} times the bytes of "
+        f"full gradients; use less than {largest:g}, or method int8, whose bytes do not grow with the ranks",
     )
 
 

@@ -17,6 +17,7 @@ _BOUNDS = {
     "maximum": "le",
     "exclusiveMinimum": "gt",
     "exclusiveMaximum": "lt",
+    "multipleOf": "multiple_of",
     "minLength": "min_length",
     "maxLength": "max_length",
     "minItems": "min_length",

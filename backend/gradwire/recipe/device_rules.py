@@ -24,9 +24,9 @@ def fp16_needs_a_gpu(recipe: Recipe, device: Device) -> Broken | None:
     )
 
 
-def powersgd_on_gloo_has_one_bucket(recipe: Recipe, device: Device) -> Broken | None:
+def torchs_powersgd_on_gloo_has_one_bucket(recipe: Recipe, device: Device) -> Broken | None:
     """torch's hook starts collectives from callbacks: over gloo, two buckets' come in any order, and it hangs."""
-    if device != "cpu" or recipe.communication.compression.method != "powersgd" or recipe.model is None:
+    if device != "cpu" or recipe.communication.compression.method != "powersgd-torch" or recipe.model is None:
         return None
     gradient_bytes = parameter_count(recipe.model) * (2 if recipe.training.precision == "bf16-true" else 4)
     asked = recipe.communication.overlap.bucket_cap_mb
@@ -35,16 +35,18 @@ def powersgd_on_gloo_has_one_bucket(recipe: Recipe, device: Device) -> Broken | 
     has = "absent (a first bucket of 1 MiB)" if asked is None else f"{asked:g}"
     return Broken(
         paths=("communication.overlap.bucket_cap_mb", "communication.compression.method", "training.device"),
-        message=f"PowerSGD hangs on cpu with more than one bucket: the model's gradients are "
+        message=f"torch's PowerSGD hook hangs on cpu with more than one bucket: the model's gradients are "
         f"{gradient_bytes / _MEBIBYTE:.2f} MiB and bucket_cap_mb is {has}; "
-        f"use bucket_cap_mb {math.ceil(gradient_bytes / _MEBIBYTE)} or more",
+        f"use method powersgd, or bucket_cap_mb {math.ceil(gradient_bytes / _MEBIBYTE)} or more",
     )
 
 
-def powersgd_on_gloo_uses_every_parameter(recipe: Recipe, device: Device) -> Broken | None:
+def torchs_powersgd_on_gloo_uses_every_parameter(recipe: Recipe, device: Device) -> Broken | None:
     """The search for unused parameters adds a collective that the hook's callbacks race with."""
-    overlap = recipe.communication.overlap
-    if device != "cpu" or recipe.communication.compression.method != "powersgd" or not overlap.find_unused_parameters:
+    communication = recipe.communication
+    if device != "cpu" or communication.compression.method != "powersgd-torch":
+        return None
+    if not communication.overlap.find_unused_parameters:
         return None
     return Broken(
         paths=(
@@ -52,5 +54,6 @@ def powersgd_on_gloo_uses_every_parameter(recipe: Recipe, device: Device) -> Bro
             "communication.compression.method",
             "training.device",
         ),
-        message="PowerSGD hangs on cpu with find_unused_parameters; set it to false",
+        message="torch's PowerSGD hook hangs on cpu with find_unused_parameters; "
+        "use method powersgd, or set it to false",
     )

@@ -91,6 +91,7 @@ _LIMITS: dict[str, Callable[[Any], str]] = {
     "maximum": lambda limit: f"is too large; at most {limit}",
     "exclusiveMinimum": lambda limit: f"is too small; it must be more than {limit}",
     "exclusiveMaximum": lambda limit: f"is too large; it must be less than {limit}",
+    "multipleOf": lambda limit: f"is not a multiple of {limit}",
     "minLength": lambda limit: f"is too short; at least {limit} character{'' if limit == 1 else 's'}",
     "maxLength": lambda limit: f"is too long; at most {limit} characters",
 }

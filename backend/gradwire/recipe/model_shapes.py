@@ -51,8 +51,8 @@ def inner_size(model: Model) -> int:
 def compresses_any(model: Model, rank: int, min_compression_rate: float) -> bool:
     """Say whether PowerSGD at `rank` shrinks some gradient of `model`.
 
-    torch sends a matrix as factors where (rows + columns) x rank x min_compression_rate < rows x columns
-    (torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook, `_should_compress`).
+    A matrix is sent as factors where (rows + columns) x rank x min_compression_rate < rows x columns, in torch's hook
+    (torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook, `_should_compress`) as in Gradwire's own methods.
     """
     return any(
         (rows + columns) * rank * min_compression_rate < rows * columns for rows, columns in weight_matrices(model)

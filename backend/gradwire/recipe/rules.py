@@ -14,9 +14,11 @@ RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
     size_rules.chunks_fill_the_stages,
     size_rules.chunks_divide_the_batch,
     size_rules.layers_fill_the_stages,
-    communication_rules.powersgd_starts_late_enough,
+    communication_rules.torchs_powersgd_starts_late_enough,
     communication_rules.powersgd_starts_before_the_end,
     communication_rules.powersgd_rank_compresses,
+    communication_rules.alternating_powersgd_starts_warm,
+    communication_rules.topk_sends_less_than_everything,
     communication_rules.compression_needs_whole_gradients,
     communication_rules.compression_has_no_pipeline,
     communication_rules.overlap_settings_are_read,
@@ -39,8 +41,8 @@ RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
 
 DEVICE_RULES: tuple[Callable[[Recipe, Device], Broken | None], ...] = (
     device_rules.fp16_needs_a_gpu,
-    device_rules.powersgd_on_gloo_has_one_bucket,
-    device_rules.powersgd_on_gloo_uses_every_parameter,
+    device_rules.torchs_powersgd_on_gloo_has_one_bucket,
+    device_rules.torchs_powersgd_on_gloo_uses_every_parameter,
 )
 
 

@@ -133,6 +133,12 @@ OTHER_VALUES: Mapping[str, Mapping[str, str]] = {
     "training.device": {"gpu": "cuda", "nvidia": "cuda", "cuda:0": "cuda"},
     "communication.compression.method": {
         "power_sgd": "powersgd",
+        "batched_power_sgd": "powersgd",
+        "acp-sgd": "powersgd-alternating",
+        "acpsgd": "powersgd-alternating",
+        "8bit": "int8",
+        "top-k": "topk",
+        "top_k": "topk",
         "no": "none",
         "false": "none",
         "null": "none",

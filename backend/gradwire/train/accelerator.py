@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from accelerate.utils import (
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Recipe
 from gradwire.errors import EnvironmentNotFit
-from gradwire.train.communication import ddp_options, first_micro_step_must_reduce, install_compression
+from gradwire.train.communication import GradientCommunication
+from gradwire.train.ddp import ddp_options, first_micro_step_must_reduce, register_communication
 from gradwire.train.model import weights_dtype
 from gradwire.train.optimizer import build_optimizer
 from gradwire.train.setting import check_device_can
@@ -31,27 +32,37 @@ DEEPSPEED_FILE = "deepspeed.json"
 
 @dataclass
 class _RecipeDistributedDataParallelKwargs(DistributedDataParallelKwargs):  # type: ignore[misc]
-    """DDP's options and the recipe's compression; Accelerate's own hooks have no checks and no bf16 on gloo."""
+    """DDP's options; `register` is called with each model that Accelerate has wrapped in DDP.
 
-    recipe: Any = None
+    Accelerate's own hooks are torch's: no method of Gradwire's, no checks, and no bf16 on gloo.
+    """
 
-    def to_dict(self, ignore_keys: Iterable[str] = ("comm_hook", "comm_wrapper", "comm_state_option", "recipe")) -> Any:
-        return super().to_dict(ignore_keys)
+    register: Callable[[Any], None] | None = None
+
+    def to_dict(self, ignore_keys: Iterable[str] = ("comm_hook", "comm_wrapper", "comm_state_option")) -> Any:
+        # Accelerate's own copies every value, and `register` holds the Accelerator.
+        names = [option.name for option in fields(DistributedDataParallelKwargs)]
+        return {name: getattr(self, name) for name in names if name not in ignore_keys}
 
     def register_comm_hook(self, model: Any) -> None:
-        install_compression(model, self.recipe)
+        if self.register is not None:
+            self.register(model)
 
 
 class RecipeAccelerator:
     """An Accelerator that trains as the plan says, and the calls that a training loop makes beside it.
 
-    `accelerator` is Accelerate's own; `plan` says what it was built for.
+    `accelerator` is Accelerate's own; `plan` says what it was built for. `communications` average gradients as the
+    recipe says: one for each model that `accelerator.prepare` wrapped in DDP, none elsewhere.
     """
 
     def __init__(self, plan: Plan, accelerator: Any) -> None:
         self.plan = plan
         self.accelerator = accelerator
+        self.communications: list[GradientCommunication] = []
         self._has_reduced = False
+        # Not through kwargs_handlers, which takes no subclass.
+        accelerator.ddp_handler = _RecipeDistributedDataParallelKwargs(register=self._register, **_options(plan.recipe))
 
     @property
     def batch_size(self) -> int:
@@ -118,6 +129,16 @@ class RecipeAccelerator:
             return None
         return self.accelerator.clip_grad_norm_(model.parameters(), max_norm)
 
+    def end(self) -> None:
+        """End training, on every rank: gradient communication, then Accelerate's trackers and process group."""
+        for communication in self.communications:
+            communication.close()
+        self.accelerator.wait_for_everyone()
+        self.accelerator.end_training()
+
+    def _register(self, model: Any) -> None:
+        self.communications.append(register_communication(model, self.plan.recipe))
+
     @property
     def _is_deepspeed(self) -> bool:
         return bool(self.accelerator.distributed_type == DistributedType.DEEPSPEED)
@@ -141,8 +162,6 @@ def build_accelerator(plan: Plan, folder: Path | None) -> RecipeAccelerator:
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=plan.batch.gradient_accumulation),
         deepspeed_plugin=_deepspeed_plugin(folder) if is_zero else None,
     )
-    # Not through kwargs_handlers, which takes no subclass.
-    accelerator.ddp_handler = _RecipeDistributedDataParallelKwargs(recipe=recipe, **_options(recipe))
     _check_world(plan, accelerator)
     return RecipeAccelerator(plan, accelerator)
 

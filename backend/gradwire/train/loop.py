@@ -14,6 +14,7 @@ import torch.distributed
 
 from gradwire.documents.plan_schema import Plan
 from gradwire.measure.meter import ThroughputMeter
+from gradwire.measure.traffic import StepTraffic
 from gradwire.train.data import SampleOrder, Text, cut
 from gradwire.train.engines.engine import Engine, MicroBatch, StepResult
 from gradwire.train.setting import EveryRankFailed
@@ -21,10 +22,14 @@ from gradwire.train.setting import EveryRankFailed
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-    """One entry per optimizer step, equal on every rank: loss in nats per token, gradient norm or None."""
+    """One entry per optimizer step: loss in nats per token and gradient norm or None, equal on every rank.
+
+    `traffic` is this rank's own, and empty where nobody counts it.
+    """
 
     losses: list[float] = field(default_factory=list)
     gradient_norms: list[float | None] = field(default_factory=list)
+    traffic: list[StepTraffic] = field(default_factory=list)
 
 
 def log(text: str) -> None:
@@ -61,6 +66,8 @@ def train(
         meter.step(samples=samples, tokens=samples * sequence_length)
         meter.pause()
         _record(history, result)
+        if engine.communication is not None and engine.communication.last_step is not None:
+            history.traffic.append(engine.communication.last_step)
         if not math.isfinite(history.losses[-1]):
             raise EveryRankFailed(
                 f"the loss is {history.losses[-1]} in step {step}: training diverged; "

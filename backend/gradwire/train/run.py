@@ -36,15 +36,19 @@ def train_in_group(setting: Setting, device: Any, out_folder: Path) -> None:
     order = order_samples(text, sequence_length=sequence_length, seed=plan.recipe.training.seed, batch=plan.batch)
     check_agreement({"the plan": repr(plan), "the text": text.checksum()})
     engine = build_engine(setting, device)
-    meter, history = train(
-        plan,
-        engine,
-        text=text,
-        order=order,
-        sequence_length=sequence_length,
-        device=device,
-        is_first_rank=place.rank == 0,
-    )
+    try:
+        meter, history = train(
+            plan,
+            engine,
+            text=text,
+            order=order,
+            sequence_length=sequence_length,
+            device=device,
+            is_first_rank=place.rank == 0,
+        )
+    finally:
+        if engine.communication is not None:
+            engine.communication.close()
     records = _gather(record_with_memory(meter, device))
     if place.rank == 0:
         notes = [f"text: {len(text.content)} bytes of {text.origin}", *engine.notes]
@@ -74,4 +78,5 @@ def _measure(
         versions=read_versions(),
         hardware=hardware(device_name(device)),
         notes=notes,
+        traffic=history.traffic,
     )

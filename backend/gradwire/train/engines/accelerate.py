@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 from gradwire.train.accelerator import RecipeAccelerator, build_accelerator, cast_weights
+from gradwire.train.communication import GradientCommunication
+from gradwire.train.ddp import explained
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.model import LossModel, build_stage
 from gradwire.train.setting import Setting
@@ -25,6 +27,11 @@ class AccelerateEngine:
         self.data_parallel_rank = setting.place.rank
         self.notes: Sequence[str] = (f"Accelerate's distributed type: {run.accelerator.distributed_type.value}",)
 
+    @property
+    def communication(self) -> GradientCommunication | None:
+        """What averages gradients under DDP; see Engine."""
+        return next(iter(self._run.communications), None)
+
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Accumulate, clip and update through Accelerate; see Engine."""
         losses = []
@@ -32,7 +39,8 @@ class AccelerateEngine:
         for batch in micro_batches:
             with self._run.accumulate(self._model):
                 loss = self._model(batch.tokens, batch.labels)
-                self._run.accelerator.backward(loss)
+                with explained(self.communication):
+                    self._run.accelerator.backward(loss)
                 gradient_norm = self._run.clip(self._model)
                 self._optimizer.step()
                 self._optimizer.zero_grad()

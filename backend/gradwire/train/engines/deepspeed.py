@@ -23,6 +23,7 @@ class DeepSpeedEngine:
     """Trains a model that `deepspeed.initialize` wrapped; accumulation, clipping and the optimizer are DeepSpeed's."""
 
     counts_samples = True
+    communication = None
 
     def __init__(self, setting: Setting, engine: Any) -> None:
         self._engine = engine

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from gradwire.plan import Backend
 from gradwire.train.attention import check_flash_attention
+from gradwire.train.communication import GradientCommunication
 from gradwire.train.model import compute_dtype
 from gradwire.train.setting import Setting
 
@@ -54,6 +55,10 @@ class Engine(Protocol):
     @property
     def notes(self) -> Sequence[str]:
         """What a reader of the measurement should know."""
+
+    @property
+    def communication(self) -> GradientCommunication | None:
+        """What averages this rank's gradients under DDP; None where there is no DDP."""
 
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Take one optimizer step over the micro-batches of this data-parallel rank."""

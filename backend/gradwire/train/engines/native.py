@@ -14,7 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire.documents.recipe_schema import Recipe
 from gradwire.errors import UsageError
 from gradwire.train.clip import clip_gradients
-from gradwire.train.communication import ddp_options, install_compression, micro_step_context
+from gradwire.train.communication import GradientCommunication
+from gradwire.train.ddp import ddp_options, explained, micro_step_context, register_communication
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.model import LossModel, build_stage, compute_dtype, weights_dtype
 from gradwire.train.optimizer import build_optimizer
@@ -26,7 +27,14 @@ class NativeEngine:
 
     counts_samples = True
 
-    def __init__(self, setting: Setting, model: Any, notes: Sequence[str]) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        model: Any,
+        *,
+        notes: Sequence[str] = (),
+        communication: GradientCommunication | None = None,
+    ) -> None:
         self._recipe = setting.plan.recipe
         self._model = model
         self._is_ddp = isinstance(model, DistributedDataParallel)
@@ -39,12 +47,13 @@ class NativeEngine:
         self._steps_taken = 0
         self.data_parallel_rank = setting.place.rank
         self.notes = notes
+        self.communication = communication
 
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Accumulate over the micro-batches, clip, and update; see Engine."""
         losses = []
         for micro_step, batch in enumerate(micro_batches):
-            with self._reduction(micro_step):
+            with self._reduction(micro_step), explained(self.communication):
                 loss = self._model(batch.tokens, batch.labels) / len(micro_batches)
                 self._scaler.scale(loss).backward()
             losses.append(loss.detach())
@@ -75,16 +84,16 @@ def build(setting: Setting, device: Any) -> NativeEngine:
     model = LossModel(stage).to(device=device, dtype=weights_dtype(recipe.training))
     match strategy:
         case "ddp" if setting.plan.batch.data_parallel_size == 1:
-            return NativeEngine(setting, model, ["one data-parallel rank: DDP and compression have nothing to do"])
+            note = "one data-parallel rank: DDP and compression have nothing to do"
+            return NativeEngine(setting, model, notes=[note])
         case "ddp":
             wrapped = DistributedDataParallel(model, **ddp_options(recipe.communication.overlap))
-            install_compression(wrapped, recipe)
-            return NativeEngine(setting, wrapped, [])
+            return NativeEngine(setting, wrapped, communication=register_communication(wrapped, recipe))
         case "fsdp":
             size = setting.plan.batch.data_parallel_size
             mesh = init_device_mesh(device.type, (size,), mesh_dim_names=("data",))
             shard(model, stage.blocks, mesh, recipe)
-            return NativeEngine(setting, model, [])
+            return NativeEngine(setting, model)
         case _:
             raise UsageError(
                 f"parallelism.data.strategy: {strategy} is DeepSpeed's; use --backend deepspeed, or fsdp for native"

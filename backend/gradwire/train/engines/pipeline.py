@@ -14,7 +14,7 @@ from gradwire.documents.plan_schema import Plan, SettledPipeline
 from gradwire.documents.recipe_schema import Model
 from gradwire.errors import UsageError
 from gradwire.train.clip import clip_gradients
-from gradwire.train.communication import ddp_options
+from gradwire.train.ddp import ddp_options
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.engines.native import autocast_for, shard
 from gradwire.train.model import build_stage, token_loss, weights_dtype
@@ -28,6 +28,8 @@ class PipelineEngine:
     Ranks form a mesh of stages x data-parallel ranks, the stage being the slower index: neighbouring ranks, mostly
     on one machine, hold the same stage and average its gradients, and only activations travel far.
     """
+
+    communication = None
 
     def __init__(self, plan: Plan, pipeline: SettledPipeline, mesh: Any, schedule: Any, stage: Any) -> None:
         self._training = plan.recipe.training

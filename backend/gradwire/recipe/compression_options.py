@@ -1,0 +1,20 @@
+"""Which options of `communication.compression` each method reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+LOW_RANK = ("powersgd", "powersgd-alternating", "powersgd-torch")
+
+READ_BY: Mapping[str, tuple[str, ...]] = {
+    "matrix_approximation_rank": LOW_RANK,
+    "warm_start": LOW_RANK,
+    "error_feedback": (*LOW_RANK, "int8", "topk"),
+    "start_step": LOW_RANK,
+    "min_compression_rate": LOW_RANK,
+    "wire_dtype": ("powersgd", "powersgd-alternating"),
+    "int8_block_size": ("int8",),
+    "topk_fraction": ("topk",),
+}
+"""From an option to the methods that read it. The others leave it unread, whatever its value: scripts and presets
+change the method alone, and the lowering says which options are unused."""

@@ -1,0 +1,9 @@
+"""Gradient communication under DDP: `register` picks the recipe's method; each other module is one method or a part."""
+
+from __future__ import annotations
+
+from gradwire.measure.traffic import StepTraffic
+from gradwire.train.communication.interface import GradientCommunication
+from gradwire.train.communication.register import register
+
+__all__ = ["GradientCommunication", "StepTraffic", "register"]

@@ -1,0 +1,148 @@
+"""Starts one gloo world that runs every check of a file, and reports each check by itself."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+
+CHECK_PREFIX = "check_"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def check_names(checks: Path) -> list[str]:
+    """Return the names of the checks in a file, read without importing it (it needs torch)."""
+    tree = ast.parse(checks.read_text())
+    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return [name for name in names if name.startswith(CHECK_PREFIX)]
+
+
+def run_world(checks: Path, *, ranks: int, only: Sequence[str] | None = None, timeout: float = 200) -> dict[str, str]:
+    """Return for each check (`only` those, where given) what went wrong, on any rank; "" where nothing did."""
+    names = check_names(checks) if only is None else list(only)
+    assert names, f"no checks in {checks}"
+    with tempfile.TemporaryDirectory() as folder:
+        processes = start_ranks(
+            ["--out", folder, "--checks", str(checks), "--names", *names], ranks=ranks, folder=Path(folder)
+        )
+        ended = wait_for(processes, timeout=timeout)
+        reports = [
+            json.loads(path.read_text()) if (path := Path(folder, f"{rank}.json")).exists() else {}
+            for rank in range(ranks)
+        ]
+    results = {}
+    for name in names:
+        wrong = [f"rank {rank}: {report.get(name, 'did not run')}" for rank, report in enumerate(reports)]
+        results[name] = "\n".join(line for line in wrong if not line.endswith(": "))
+    results["exit codes"] = "" if all(code == 0 for code, _ in ended) else str(ended)
+    return results
+
+
+def start_ranks(
+    arguments: list[str], *, ranks: int, folder: Path, module: str = "tests.communication.world"
+) -> list[subprocess.Popen[str]]:
+    """Start `ranks` processes of `module` that find each other through a file in `folder`."""
+    environment = os.environ | {
+        "WORLD_SIZE": str(ranks),
+        "OMP_NUM_THREADS": "1",
+        "RENDEZVOUS": f"file://{folder}/store",
+    }
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            cwd=ROOT,
+            env=environment | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+
+
+def wait_for(processes: list[subprocess.Popen[str]], *, timeout: float) -> list[tuple[int, str]]:
+    """Return each process's exit code and the end of its output; kills all `timeout` seconds from now."""
+    deadline = time.monotonic() + timeout
+    ended = []
+    try:
+        for process in processes:
+            try:
+                output, _ = process.communicate(timeout=max(deadline - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                output, _ = process.communicate()
+            ended.append((process.returncode, output[-3000:]))
+    finally:
+        for process in processes:
+            process.kill()
+    return ended
+
+
+def join_world(*, timeout: float) -> None:
+    """Join the world that `start_ranks` started; collectives fail after `timeout` seconds."""
+    import torch.distributed as dist
+
+    dist.init_process_group(
+        "gloo",
+        init_method=os.environ["RENDEZVOUS"],
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        timeout=timedelta(seconds=timeout),
+    )
+
+
+def leave_world() -> None:
+    """End this process cleanly: an ordinary exit aborts now and then once gloo has run callbacks."""
+    import torch.distributed as dist
+
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def main() -> None:
+    import torch
+    import torch.distributed as dist
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--checks", type=Path, required=True)
+    parser.add_argument("--names", nargs="+")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--timeout", type=float, default=60)
+    arguments = parser.parse_args()
+    path: Path = arguments.checks
+    rank = int(os.environ["RANK"])
+    torch.set_num_threads(1)
+    join_world(timeout=arguments.timeout)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    report = {}
+    for name in arguments.names or check_names(path):
+        torch.manual_seed(1 + rank)
+        try:
+            getattr(module, name)()
+            report[name] = ""
+        except BaseException:  # noqa: BLE001 - whatever a check raises is its report
+            report[name] = traceback.format_exc()[-1500:]
+        Path(arguments.out, f"{rank}.json").write_text(json.dumps(report))
+        # A check that failed on one rank only must not meet the next check's collectives.
+        failed = torch.tensor([1.0 if report[name] else 0.0])
+        dist.all_reduce(failed)
+    leave_world()
+
+
+if __name__ == "__main__":
+    main()

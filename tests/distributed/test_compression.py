@@ -1,0 +1,121 @@
+"""Each compression method trains through `gradwire.train`, native and under Accelerate, and says what it sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.distributed.real_runs import lowered, train_with_launcher
+
+from gradwire.documents.measurement_schema import Measurement
+from gradwire.plan import Backend
+
+pytestmark = pytest.mark.distributed
+
+# A dozen buckets of 0.02 MiB, and full gradients in the first three steps.
+SEVERAL_BUCKETS = ("communication.overlap.bucket_cap_mb=0.02",)
+OPTIONS = "start_step: 3, matrix_approximation_rank: 2"
+STATIC = "communication.overlap.static_graph=true"
+
+
+def compression(method: str, more: str = OPTIONS) -> str:
+    return f"communication.compression={{method: {method}, {more}}}"
+
+
+RUNS: dict[str, tuple[str, ...]] = {
+    "none": (),
+    "powersgd": (compression("powersgd"), *SEVERAL_BUCKETS),
+    "powersgd-static": (compression("powersgd"), *SEVERAL_BUCKETS, STATIC),
+    "powersgd-torch": (compression("powersgd-torch"), "communication.overlap.bucket_cap_mb=25"),
+    "bf16": (compression("bf16"), *SEVERAL_BUCKETS),
+}
+NATIVE_ONLY: dict[str, tuple[str, ...]] = {
+    "powersgd-torch-static": (*RUNS["powersgd-torch"], STATIC),
+    "powersgd-alternating": (compression("powersgd-alternating", f"{OPTIONS}, wire_dtype: bf16"), *SEVERAL_BUCKETS),
+    "int8": (compression("int8", "int8_block_size: 128"), *SEVERAL_BUCKETS),
+    "topk": (compression("topk", "topk_fraction: 0.05"), *SEVERAL_BUCKETS),
+    "fp16": (compression("fp16"), *SEVERAL_BUCKETS),
+    "fp16-torch": (compression("fp16-torch"), *SEVERAL_BUCKETS),
+}
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measurement]:
+    return train_all(tmp_path_factory.mktemp("native"), "native", {**RUNS, **NATIVE_ONLY})
+
+
+@pytest.fixture(scope="module")
+def accelerate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measurement]:
+    return train_all(tmp_path_factory.mktemp("accelerate"), "accelerate", RUNS)
+
+
+def train_all(parent: Path, backend: Backend, runs: dict[str, tuple[str, ...]]) -> dict[str, Measurement]:
+    folders = [
+        lowered(parent / name, backend, "training.max_steps=12", "measurement.warmup_steps=4", *sets)
+        for name, sets in runs.items()
+    ]
+    return train_with_launcher(folders, 2)
+
+
+@pytest.mark.parametrize("name", [*RUNS, *NATIVE_ONLY])
+def test_every_method_learns(native: dict[str, Measurement], name: str) -> None:
+    losses = native[name].losses
+    assert losses[0] is not None
+    assert losses[-1] is not None
+    assert losses[-1] < losses[0] - 0.5
+
+
+@pytest.mark.parametrize("name", [name for name in (*RUNS, *NATIVE_ONLY) if name.startswith("powersgd")])
+def test_low_rank_equals_plain_ddp_until_its_start_step(native: dict[str, Measurement], name: str) -> None:
+    losses, plain = native[name].losses, native["none"].losses
+    # Step 3 is the first whose gradient is compressed; its loss came from the weights before it.
+    assert losses[:4] == pytest.approx(plain[:4], rel=1e-4)
+    assert losses[4] != pytest.approx(plain[4], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16", "fp16-torch", "int8"])
+def test_rounded_gradients_train_as_full_ones_do(native: dict[str, Measurement], name: str) -> None:
+    assert native[name].losses == pytest.approx(native["none"].losses, rel=2e-3)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_accelerate_trains_what_native_trains(
+    native: dict[str, Measurement], accelerate: dict[str, Measurement], name: str
+) -> None:
+    assert accelerate[name].losses == pytest.approx(native[name].losses, rel=1e-4)
+    ours, theirs = accelerate[name].communication, native[name].communication
+    assert ours is not None
+    assert theirs is not None
+    assert (ours.gradient_bytes, ours.payload_bytes) == (theirs.gradient_bytes, theirs.payload_bytes)
+
+
+@pytest.mark.parametrize(
+    ("name", "times_smaller"),
+    [
+        *(("none", 1), ("bf16", 2), ("fp16", 2), ("fp16-torch", 2)),
+        # 132 bytes for 128 elements, and some padding.
+        ("int8", 3.75),
+        # 8 bytes for every twentieth element.
+        ("topk", 10),
+        # 2 x (rows + columns) elements of each matrix, and the vectors whole: by hand for this model.
+        ("powersgd", 68800 / 7136),
+    ],
+)
+def test_the_measurement_says_what_was_sent(native: dict[str, Measurement], name: str, times_smaller: float) -> None:
+    sent, plain = native[name].communication, native["none"].communication
+    assert sent is not None
+    assert plain is not None
+    assert sent.gradient_bytes == plain.gradient_bytes == plain.payload_bytes
+    assert sent.gradient_bytes / sent.payload_bytes == pytest.approx(times_smaller, rel=0.05)
+    assert sent.wire_bytes == pytest.approx(sent.payload_bytes, rel=1e-3)
+
+
+def test_communication_is_timed_where_gradwire_runs_it(native: dict[str, Measurement]) -> None:
+    seconds = {name: run.communication.communication_seconds for name, run in native.items() if run.communication}
+    assert {name for name, value in seconds.items() if value is None} == {
+        "none",
+        "powersgd-torch",
+        "powersgd-torch-static",
+        "fp16-torch",
+    }
+    assert all(0 < value < 60 for value in seconds.values() if value is not None)

@@ -1,0 +1,41 @@
+"""What a rank communicated is averaged over the timed steps."""
+
+from __future__ import annotations
+
+import pytest
+from tests.measure.conftest import Measure, PlanMaker, RecordMaker
+
+from gradwire.documents.measurement_schema import Traffic
+from gradwire.measure.traffic import StepTraffic, mean_traffic
+
+
+def step(payload_bytes: int, seconds: float | None = 0.5) -> StepTraffic:
+    return StepTraffic(
+        gradient_bytes=100, payload_bytes=payload_bytes, wire_bytes=2 * payload_bytes, communication_seconds=seconds
+    )
+
+
+def test_means_leave_out_the_warmup() -> None:
+    found = mean_traffic([step(100, 9.0), step(10, 0.25), step(20, 0.75)], warmup_steps=1)
+    assert found == Traffic(gradient_bytes=100, payload_bytes=15, wire_bytes=30, communication_seconds=0.5)
+
+
+@pytest.mark.parametrize("steps", [[], [step(10)]])
+def test_without_a_timed_step_there_is_none(steps: list[StepTraffic]) -> None:
+    assert mean_traffic(steps, warmup_steps=1) is None
+
+
+def test_seconds_that_one_step_lacks_have_no_mean() -> None:
+    found = mean_traffic([step(10), step(10, None)], warmup_steps=0)
+    assert found is not None
+    assert found.communication_seconds is None
+
+
+def test_the_measurement_carries_it(plan: PlanMaker, record: RecordMaker, measure: Measure) -> None:
+    ranks = [record([1.0, 1.0]), record([1.0, 1.0])]
+    counted = measure(plan(), ranks, traffic=[step(100), step(10)]).communication
+    assert counted is not None
+    assert counted.payload_bytes == 10
+    assert measure(plan(), ranks).communication is None
+    with pytest.raises(ValueError, match="traffic has 1"):
+        measure(plan(), ranks, traffic=[step(100)])
