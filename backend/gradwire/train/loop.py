@@ -88,6 +88,8 @@ def train(
                 "lower training.learning_rate, set training.gradient_clip, or use a wider training.precision"
             )
         meter.resume()
+    if writer is not None and engine.lone_step is not None and plan.batch.data_parallel_size > 1:
+        log("a few more steps without communication, to tell it from compute; they count for nothing else")
     collectives, lone_passes = _lone_passes(plan, engine, feed, stopwatch, meter.timed_steps)
     seconds = list(meter.step_seconds[warmup:])
     return meter, history, _rank_laps(seconds, laps[warmup:], lone_passes), collectives
