@@ -5,6 +5,15 @@ BIN    := .venv/bin
 # DeepSpeed compiles its operators once; kept here, a build that was interrupted can be seen and removed.
 export TORCH_EXTENSIONS_DIR ?= $(CURDIR)/.torch_extensions
 
+# The documents of Gradwire's own, which become dataclasses; the other schemas describe the files of other programs.
+DOCUMENTS := comparison lowering measurement plan recipe
+
+define datamodel_codegen
+rm -rf build/document-schemas && mkdir -p build/document-schemas
+cp $(DOCUMENTS:%=schemas/%.schema.json) build/document-schemas/
+PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/datamodel-codegen $(1)
+endef
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-fast lint format documents wheel clean
 
@@ -25,14 +34,14 @@ lint: .venv/installed-dev ## Check style, types, layers and that the documents m
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/datamodel-codegen --check
+	$(call datamodel_codegen,--check)
 
 format: .venv/installed-dev ## Rewrite the sources in the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-documents: .venv/installed-dev ## Generate backend/gradwire/documents from schemas/
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/datamodel-codegen
+documents: .venv/installed-dev ## Generate backend/gradwire/documents from the schemas of Gradwire's own documents
+	$(call datamodel_codegen,)
 
 wheel: .venv/installed-dev ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build

@@ -23,6 +23,7 @@ VERBS = {
     "compare": "run one recipe on several backends and sizes; table and report",
     "report": "compare runs that were measured already; table and report",
     "efficiency": "scaling efficiency and grade from throughputs, or from a file of them",
+    "lint": "say what DeepSpeed and Accelerate will really do with config files",
     "schema": "print the JSON Schema of a document kind",
     "doctor": "check this machine: packages, devices, compilers, leftovers",
     "completion": "print a shell completion script",

@@ -14,7 +14,7 @@ import torch
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit, UsageError
 from gradwire.train.engines.engine import MicroBatch, StepResult
-from gradwire.train.model import LossModel, build_stage
+from gradwire.train.model import LossModel, build_stage, weights_dtype
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Lap
 
@@ -68,7 +68,9 @@ def build(setting: Setting, device: Any, lap: Lap) -> DeepSpeedEngine:
     Raises UsageError where deepspeed.json is missing or contradicts the plan, EnvironmentNotFit where DeepSpeed
     believes in another world.
     """
-    model = LossModel(build_stage(setting.plan, setting.model)).to(device)
+    # At stage 0 DeepSpeed has no pure-bf16 mode: there the model's own type makes it one.
+    dtype = weights_dtype(setting.plan.recipe.training)
+    model = LossModel(build_stage(setting.plan, setting.model)).to(device=device, dtype=dtype)
     engine, *_ = deepspeed.initialize(
         model=model, model_parameters=list(model.parameters()), config=_read_config(setting.folder)
     )

@@ -1,0 +1,1 @@
+"""The linter's rules, one module per subject; `table` lists them all."""

@@ -1,0 +1,40 @@
+"""Every rule of the linter, in the order of their codes."""
+
+from __future__ import annotations
+
+from gradwire.lint.rule import Rule
+from gradwire.lint.rules import (
+    accelerate_keys,
+    accelerate_launch,
+    accelerate_plugins,
+    accelerate_values,
+    deepspeed_auto,
+    deepspeed_batch,
+    deepspeed_keys,
+    deepspeed_optimizer,
+    deepspeed_precision,
+    deepspeed_scheduler,
+    deepspeed_stages,
+    deepspeed_together,
+    pairs,
+    reading,
+    trainer,
+)
+
+RULES: tuple[Rule, ...] = (
+    *accelerate_keys.RULES,
+    *accelerate_values.RULES,
+    *accelerate_launch.RULES,
+    *accelerate_plugins.RULES,
+    *deepspeed_keys.RULES,
+    *deepspeed_stages.RULES,
+    *deepspeed_together.RULES,
+    *deepspeed_auto.RULES,
+    *deepspeed_optimizer.RULES,
+    *deepspeed_scheduler.RULES,
+    *deepspeed_batch.RULES,
+    *deepspeed_precision.RULES,
+    *pairs.RULES,
+    *reading.RULES,
+    *trainer.RULES,
+)

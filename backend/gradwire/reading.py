@@ -1,0 +1,39 @@
+"""A stranger's file becomes text, or an error that says why not: size, encoding, folder, permission."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gradwire.errors import UsageError
+
+
+def read_text(path: Path, *, max_bytes: int, what: str) -> str:
+    """Return the UTF-8 text of a file of at most `max_bytes` bytes; a byte-order mark stays in the text.
+
+    `what` names in messages what the file should be, for example "a configuration file". Raises UsageError.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(max_bytes + 1)
+    except FileNotFoundError:
+        raise UsageError("no such file") from None
+    except IsADirectoryError:
+        raise UsageError(f"is a folder; name {what} in it") from None
+    except PermissionError:
+        raise UsageError("no permission to read it") from None
+    except OSError as error:
+        raise UsageError(f"cannot be read: {error.strerror}") from None
+    if len(content) > max_bytes:
+        raise UsageError(f"larger than {max_bytes // 1024} KiB, which {what} is not")
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise UsageError("is UTF-16 text; save it as UTF-8")
+    if b"\x00" in content:
+        raise UsageError(f"is a binary file, not {what}")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - (content.rfind(b"\n", 0, error.start) + 1) + 1
+        raise UsageError(
+            f"line {line}, byte {column}: 0x{content[error.start]:02x} is not UTF-8; save it as UTF-8"
+        ) from None
