@@ -18,8 +18,9 @@ from gradwire.documents.recipe_schema import Pipeline
 Make = Callable[..., Any]
 
 
-def split(slowest_rank: int | None = None, **seconds: float) -> TimeSplit:
-    return TimeSplit(**{**dict.fromkeys(PARTS, 0.0), **seconds}, slowest_rank=slowest_rank)
+def split(slowest_rank: int | None = None, **seconds: float | None) -> TimeSplit:
+    parts: dict[str, Any] = {**dict.fromkeys(PARTS, 0.0), **seconds}
+    return TimeSplit(**parts, slowest_rank=slowest_rank)
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +131,16 @@ def test_a_bubble_comes_with_the_numbers_of_its_formula(ran: Make) -> None:
     assert by_formula.remedies[0].predicted_speedup == pytest.approx((8 / 11) / (4 / 7))
 
 
+def test_communication_that_was_not_told_apart_is_not_blamed_on_compute(situation: Situation) -> None:
+    sharded = replace(situation, workload=replace(situation.workload, strategy="zero3"))
+    cause = causes_of(split(compute=1.6, exposed_communication=None), sharded, explains_loss=True)[0]
+    assert cause.kind == "slow-compute"
+    assert "which could not be told apart" in cause.evidence
+    actions = [remedy.action for remedy in cause.remedies]
+    assert "zero1 or zero2: weights are not gathered in every pass" in actions
+    assert "its split tells communication from compute" in actions[-1]
+
+
 def test_a_straggler_is_named_by_rank_and_node(situation: Situation) -> None:
     cause = causes_of(PLANTED["straggler"], replace(situation, processes_per_node=2), explains_loss=True)[0]
     assert "rank 3 (node 1)" in cause.evidence
@@ -169,3 +180,7 @@ def test_the_mean_split_keeps_a_rank_that_all_agree_on() -> None:
     assert other is not None
     assert other.slowest_rank is None
     assert mean_split([]) is None
+    unknown = mean_split([split(compute=2.0, exposed_communication=None), split(compute=4.0)])
+    assert unknown == split(compute=3.0, exposed_communication=None)
+    assert unknown is not None
+    assert step_of(unknown) == 3.0

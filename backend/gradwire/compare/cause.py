@@ -76,7 +76,7 @@ def causes_of(split: TimeSplit | None, situation: Situation, *, explains_loss: b
     as_growth = explains_loss and situation.baseline_split is not None
     ranked = []
     for rule in RULES:
-        mine: float = getattr(split, rule.part)
+        mine: float = getattr(split, rule.part) or 0.0
         is_growth = as_growth and not rule.always_whole
         amount = mine - _ideal(rule.part, situation) if is_growth else mine
         least = _LEAST_GROWTH if is_growth else _LEAST_SHARE
@@ -91,7 +91,7 @@ def causes_of(split: TimeSplit | None, situation: Situation, *, explains_loss: b
 def _ideal(part: str, situation: Situation) -> float:
     if situation.baseline_split is None or situation.baseline_num_gpus is None:
         return 0.0
-    theirs: float = getattr(situation.baseline_split, part)
+    theirs: float = getattr(situation.baseline_split, part) or 0.0
     return theirs if situation.scaling == "weak" else theirs * situation.baseline_num_gpus / situation.num_gpus
 
 

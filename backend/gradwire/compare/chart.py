@@ -208,7 +208,11 @@ def _split_in_words(cell: Cell) -> str:
     if cell.time_split is None:
         return seconds(None)
     found = {part: getattr(cell.time_split, part) for part in PART_COLOURS}
-    return ", ".join(f"{part.replace('_', ' ')} {seconds(value)}" for part, value in found.items() if value)
+    return ", ".join(
+        f"{part.replace('_', ' ')} {'in compute' if value is None else seconds(value)}"
+        for part, value in found.items()
+        if value != 0
+    )
 
 
 def _inlined(text: str, name: str, label: str) -> str:

@@ -182,12 +182,12 @@ def draw_losses(axes: Axes, comparison: Comparison) -> None:
 def draw_split(axes: Axes, comparison: Comparison) -> None:
     """Where the seconds of a step went: one bar for each backend and size, its parts side by side."""
     cells = [cell for _, cells in _by_backend(comparison) for cell in cells if cell.time_split is not None]
-    slowest = max(sum(getattr(cell.time_split, part) for part in PART_COLOURS) for cell in cells)
+    slowest = max(sum(getattr(cell.time_split, part) or 0.0 for part in PART_COLOURS) for cell in cells)
     unit, per_second = ("seconds", 1.0) if slowest >= 1 else ("milliseconds", 1000.0)
     names = [name_of(cell) for cell in cells]
     reached = [0.0] * len(cells)
     for part, colour in PART_COLOURS.items():
-        widths = [getattr(cell.time_split, part) * per_second for cell in cells]
+        widths = [(getattr(cell.time_split, part) or 0.0) * per_second for cell in cells]
         if any(widths):
             axes.barh(names, widths, left=reached, color=colour, label=part.replace("_", " "), height=0.7)
         reached = [before + width for before, width in zip(reached, widths, strict=True)]

@@ -60,7 +60,7 @@ def communication(lost: float, _share: float, split: TimeSplit, situation: Situa
     rate = _link_rate(split, situation)
     is_slow = rate is not None and rate < _SLOW_LINK[situation.device]
     small = None if is_slow else batch(situation)
-    if small is not None and split.exposed_communication > split.compute:
+    if small is not None and split.exposed_communication is not None and split.exposed_communication > split.compute:
         return Finding(
             kind="batch-too-small",
             evidence=f"a step moves the gradients for longer than it computes; {small.evidence}",
@@ -128,8 +128,18 @@ def straggler(lost: float, _share: float, split: TimeSplit, situation: Situation
     )
 
 
-def compute(_lost: float, _share: float, _split: TimeSplit, situation: Situation) -> Finding:
+def compute(lost: float, _share: float, split: TimeSplit, situation: Situation) -> Finding:
     """The same passes take longer than at the baseline's size."""
+    if split.exposed_communication is None and situation.num_gpus > 1:
+        return Finding(
+            kind="slow-compute",
+            evidence="forward, backward and the collectives in them, which could not be told apart: communication, a "
+            "straggler, or something that the ranks share",
+            remedies=(
+                *_communication_remedies(lost, split, situation),
+                _try("measure native ddp at this size: its split tells communication from compute", None),
+            ),
+        )
     if situation.scaling == "strong":
         smaller = batch(situation)
         remedies = _batch_remedies(situation) if smaller is None else smaller.remedies
@@ -274,7 +284,7 @@ def _link_rate(split: TimeSplit, situation: Situation) -> float | None:
     Bytes over the exposed seconds: what was hidden behind compute makes the link slower than that, never faster.
     """
     bytes_each, size, workload = situation.gradient_bytes, situation.num_gpus, situation.workload
-    if bytes_each is None or bytes_each < _ENOUGH_BYTES or split.exposed_communication <= 0:
+    if bytes_each is None or bytes_each < _ENOUGH_BYTES or not split.exposed_communication:
         return None
     if situation.chunks is not None or size < 2 or (workload.strategy, workload.compression) != ("ddp", "none"):
         return None

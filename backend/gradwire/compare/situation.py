@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Any, Literal
 
 from gradwire.compare.like import Scaling
 from gradwire.documents.measurement_schema import Measurement, TimeSplit, Workload
@@ -68,14 +68,19 @@ def mean_split(splits: list[TimeSplit]) -> TimeSplit | None:
     """Return the mean of each part; the slowest rank is kept where all agree on it. None for none."""
     if not splits:
         return None
-    means = {part: sum(getattr(split, part) for split in splits) / len(splits) for part in PARTS}
+    means: dict[str, Any] = {part: _mean([getattr(split, part) for split in splits]) for part in PARTS}
     slowest = {split.slowest_rank for split in splits}
     return TimeSplit(**means, slowest_rank=slowest.pop() if len(slowest) == 1 else None)
 
 
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if len(known) == len(values) else None
+
+
 def step_of(split: TimeSplit) -> float:
     """Return the mean step that the parts sum to, in seconds."""
-    parts: list[float] = [getattr(split, part) for part in PARTS]
+    parts: list[float] = [getattr(split, part) or 0.0 for part in PARTS]
     return math.fsum(parts)
 
 

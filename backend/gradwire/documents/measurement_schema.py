@@ -121,20 +121,20 @@ class Traffic:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeSplit:
-    """Mean seconds per timed optimizer step, by what they were spent on; the parts sum to the mean step."""
+    """Mean seconds per timed optimizer step, by what the median rank spent them on; the parts sum to the mean step."""
 
     input_wait: float
     """Waiting for the next batch."""
     compute: float
     """Forward and backward passes."""
-    exposed_communication: float
-    """In collectives while no compute ran."""
+    exposed_communication: float | None
+    """In collectives while no compute ran; null where that cannot be told from compute, which then contains it and the wait for a straggler."""
     pipeline_bubble: float
-    """A stage waiting for another stage."""
+    """A stage waiting for another stage, and for activations on their way."""
     optimizer: float
     """Clipping the gradients and updating the weights."""
     straggler_wait: float
-    """The slowest rank's time above the median rank's."""
+    """The median rank waiting for the slowest."""
     other: float
     """The rest of the step."""
     slowest_rank: int | None = None

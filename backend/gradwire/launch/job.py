@@ -11,13 +11,14 @@ from gradwire.artifact import Artifact, command_settings, command_words
 from gradwire.launch.diagnose import diagnose, read_failure
 from gradwire.launch.environment import run_environment
 from gradwire.launch.process import Ended, run
+from gradwire.measure.steps import STEPS_FILE
 
 LOG_FILE = "launch.log"
 ERROR_FILE = "error.json"
 MEASUREMENT_FILE = "measurement.json"
 
 # Left by an earlier run in the same folder, they would be taken for this one's.
-_RESULTS = (LOG_FILE, ERROR_FILE, MEASUREMENT_FILE)
+_RESULTS = (LOG_FILE, ERROR_FILE, MEASUREMENT_FILE, STEPS_FILE)
 
 
 def run_artifact(

@@ -1,4 +1,4 @@
-"""The one step loop: reads this rank's samples, lets the engine step, times it, and shares the loss."""
+"""The one step loop: reads this rank's samples, lets the engine step, times it, shares the loss and writes it down."""
 
 from __future__ import annotations
 
@@ -13,11 +13,18 @@ import torch
 import torch.distributed
 
 from gradwire.documents.plan_schema import Plan
+from gradwire.documents.step_schema import Step
 from gradwire.measure.meter import ThroughputMeter
+from gradwire.measure.steps import StepWriter
+from gradwire.measure.time_split import Collectives, RankLaps
 from gradwire.measure.traffic import StepTraffic
 from gradwire.train.data import SampleOrder, Text, cut
 from gradwire.train.engines.engine import Engine, MicroBatch, StepResult
 from gradwire.train.setting import EveryRankFailed
+from gradwire.train.stopwatch import Part, Stopwatch
+
+# Steps without communication: a quarter of the timed ones, but no more than this, and one more to warm up.
+_MOST_LONE_STEPS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,54 +45,110 @@ def log(text: str) -> None:
     sys.stderr.flush()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Feed:
+    """What a rank reads its samples from, and the device that they go to."""
+
+    text: Text
+    order: SampleOrder
+    sequence_length: int
+    device: Any
+
+
 def train(
     plan: Plan,
     engine: Engine,
+    feed: Feed,
+    stopwatch: Stopwatch,
     *,
-    text: Text,
-    order: SampleOrder,
-    sequence_length: int,
-    device: Any,
-    is_first_rank: bool,
+    writer: StepWriter | None,
     clock: Callable[[], float] = time.perf_counter,
-) -> tuple[ThroughputMeter, History]:
-    """Train the plan's `max_steps`; return this rank's meter and the history.
+) -> tuple[ThroughputMeter, History, RankLaps, Collectives]:
+    """Train the plan's `max_steps`; return this rank's meter, the history, and the laps of the timed steps.
 
-    A step is timed from reading its samples to the device having finished it; sharing the loss is not.
+    A step is timed from reading its samples to the device having finished it; sharing the loss is not. Steps are
+    logged and go to `writer`, None on all ranks but one. After the last step, where the engine can step without
+    communication, a few more steps are made so: they leave no loss, but weights that belong to no training.
     Raises EveryRankFailed where the loss is not finite.
     """
     training = plan.recipe.training
     history = History()
-    meter = ThroughputMeter(clock=clock, warmup_steps=plan.recipe.measurement.warmup_steps)
+    warmup = plan.recipe.measurement.warmup_steps
+    meter = ThroughputMeter(clock=clock, warmup_steps=warmup)
     samples = plan.batch.batch_size_per_gpu * plan.batch.gradient_accumulation if engine.counts_samples else 0
+    laps: list[dict[Part, float]] = []
     meter.start()
     for step in range(training.max_steps):
-        result = engine.step(_micro_batches(plan, engine, text, order, sequence_length, device, step))
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        meter.step(samples=samples, tokens=samples * sequence_length)
+        result = _step(plan, engine, feed, stopwatch, step)
+        meter.step(samples=samples, tokens=samples * feed.sequence_length)
         meter.pause()
+        laps.append(stopwatch.seconds())
         _record(history, result)
         if engine.communication is not None and engine.communication.last_step is not None:
             history.traffic.append(engine.communication.last_step)
+        if writer is not None:
+            writer.write(_line(plan, feed, history, meter.step_seconds[-1]))
+            log(_progress(step, training.max_steps, history, meter.step_seconds[-1], plan.batch.tokens_per_step))
         if not math.isfinite(history.losses[-1]):
             raise EveryRankFailed(
                 f"the loss is {history.losses[-1]} in step {step}: training diverged; "
                 "lower training.learning_rate, set training.gradient_clip, or use a wider training.precision"
             )
-        if is_first_rank:
-            log(_progress(step, training.max_steps, history, meter.step_seconds[-1], plan.batch.tokens_per_step))
         meter.resume()
-    return meter, history
+    if writer is not None and engine.lone_step is not None and plan.batch.data_parallel_size > 1:
+        log("a few more steps without communication, to tell it from compute; they count for nothing else")
+    collectives, lone_passes = _lone_passes(plan, engine, feed, stopwatch, meter.timed_steps)
+    seconds = list(meter.step_seconds[warmup:])
+    return meter, history, _rank_laps(seconds, laps[warmup:], lone_passes), collectives
 
 
-def _micro_batches(
-    plan: Plan, engine: Engine, text: Text, order: SampleOrder, sequence_length: int, device: Any, step: int
-) -> list[MicroBatch]:
+def _step(plan: Plan, engine: Engine, feed: Feed, stopwatch: Stopwatch, step: int) -> StepResult:
+    stopwatch.begin()
+    micro_batches = _micro_batches(plan, engine, feed, step)
+    stopwatch.lap("input_wait")
+    result = engine.step(micro_batches)
+    if feed.device.type == "cuda":
+        torch.cuda.synchronize(feed.device)
+    return result
+
+
+def _lone_passes(
+    plan: Plan, engine: Engine, feed: Feed, stopwatch: Stopwatch, timed: int
+) -> tuple[Collectives, list[float]]:
+    """Return whether the passes' collectives can be turned off, and the seconds of the passes in steps without them."""
+    if plan.batch.data_parallel_size == 1:
+        return "none", []
+    if engine.lone_step is None:
+        return "inseparable", []
+    if not timed:
+        return "stopped", []
+    passes = []
+    for extra in range(1 + min(max(1, timed // 4), _MOST_LONE_STEPS)):
+        # As in training, where sharing the loss has the ranks begin a step together.
+        torch.distributed.barrier()
+        with engine.lone_step():
+            _step(plan, engine, feed, stopwatch, plan.recipe.training.max_steps + extra)
+        passes.append(stopwatch.seconds()["passes"])
+    return "stopped", passes[1:]
+
+
+def _rank_laps(step: list[float], laps: list[dict[Part, float]], lone_passes: list[float]) -> RankLaps:
+    return RankLaps(
+        step=step,
+        input_wait=[lap["input_wait"] for lap in laps],
+        passes=[lap["passes"] for lap in laps],
+        pipeline_bubble=[lap["pipeline_bubble"] for lap in laps],
+        optimizer=[lap["optimizer"] for lap in laps],
+        lone_passes=lone_passes,
+    )
+
+
+def _micro_batches(plan: Plan, engine: Engine, feed: Feed, step: int) -> list[MicroBatch]:
     batches = []
     for micro_step in range(plan.batch.gradient_accumulation):
-        starts = order.starts(step=step, micro_step=micro_step, data_parallel_rank=engine.data_parallel_rank)
-        tokens, labels = (torch.from_numpy(array).to(device) for array in cut(text, starts, sequence_length))
+        starts = feed.order.starts(step=step, micro_step=micro_step, data_parallel_rank=engine.data_parallel_rank)
+        arrays = cut(feed.text, starts, feed.sequence_length)
+        tokens, labels = (torch.from_numpy(array).to(feed.device) for array in arrays)
         batches.append(MicroBatch(tokens=tokens, labels=labels))
     return batches
 
@@ -95,6 +158,18 @@ def _record(history: History, result: StepResult) -> None:
     torch.distributed.all_reduce(loss)
     history.losses.append(loss.item())
     history.gradient_norms.append(None if result.gradient_norm is None else float(result.gradient_norm))
+
+
+def _line(plan: Plan, feed: Feed, history: History, seconds: float) -> Step:
+    loss, norm = history.losses[-1], history.gradient_norms[-1]
+    return Step(
+        step=len(history.losses),
+        loss=loss if math.isfinite(loss) else None,
+        gradient_norm=norm if norm is not None and math.isfinite(norm) else None,
+        seconds=seconds,
+        samples=plan.batch.global_batch_size,
+        tokens=plan.batch.global_batch_size * feed.sequence_length,
+    )
 
 
 def _progress(step: int, steps: int, history: History, seconds: float, tokens: int | None) -> str:

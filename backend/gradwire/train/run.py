@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,14 +11,18 @@ from typing import Any
 import torch.distributed
 
 from gradwire.documents.measurement_schema import Measurement
+from gradwire.documents.plan_schema import Plan
 from gradwire.measure.hardware import hardware
 from gradwire.measure.measurement import RankRecord, build_measurement, write_measurement
+from gradwire.measure.steps import STEPS_FILE, StepWriter
+from gradwire.measure.time_split import Collectives, RankLaps, split_time
 from gradwire.train.data import order_samples, read_text
 from gradwire.train.engines.engine import build_engine
 from gradwire.train.facts import device_name, read_versions, record_with_memory
-from gradwire.train.loop import History, log, train
+from gradwire.train.loop import Feed, History, log, train
 from gradwire.train.process_group import begin_process_group, check_agreement, choose_device, end_process_group
 from gradwire.train.setting import Setting
+from gradwire.train.stopwatch import Stopwatch
 
 
 def run(setting: Setting, out_folder: Path) -> None:
@@ -28,50 +34,74 @@ def run(setting: Setting, out_folder: Path) -> None:
 
 
 def train_in_group(setting: Setting, device: Any, out_folder: Path) -> None:
-    """Train the setting's plan in the process group; rank 0 writes `out_folder`/measurement.json at the end."""
+    """Train the setting's plan in the process group; rank 0 writes steps.jsonl and measurement.json."""
     plan, place = setting.plan, setting.place
     started_at = datetime.now(UTC).isoformat(timespec="seconds")
     sequence_length = setting.model.sequence_length
     text = read_text(plan.recipe.data.path)
     order = order_samples(text, sequence_length=sequence_length, seed=plan.recipe.training.seed, batch=plan.batch)
     check_agreement({"the plan": repr(plan), "the text": text.checksum()})
-    engine = build_engine(setting, device)
-    try:
-        meter, history = train(
-            plan,
-            engine,
-            text=text,
-            order=order,
-            sequence_length=sequence_length,
-            device=device,
-            is_first_rank=place.rank == 0,
-        )
-    finally:
+    stopwatch = Stopwatch(device, time.perf_counter)
+    engine = build_engine(setting, device, stopwatch.lap)
+    feed = Feed(text=text, order=order, sequence_length=sequence_length, device=device)
+    with ExitStack() as stack:
         if engine.communication is not None:
-            engine.communication.close()
-    records = _gather(record_with_memory(meter, device))
+            stack.callback(engine.communication.close)
+        writer = stack.enter_context(StepWriter(out_folder / STEPS_FILE)) if place.rank == 0 else None
+        meter, history, laps, collectives = train(plan, engine, feed, stopwatch, writer=writer)
+    gathered = _gather((record_with_memory(meter, device), laps))
     if place.rank == 0:
-        notes = [f"text: {len(text.content)} bytes of {text.origin}", *engine.notes]
+        notes = [
+            f"text: {len(text.content)} bytes of {text.origin}",
+            *engine.notes,
+            *_notes_on_split(plan, collectives),
+        ]
         if device.type == "cpu":
             notes.append(f"{torch.get_num_threads()} compute thread(s) in each process")
-        measurement = _measure(setting, records, history, started_at, notes, device)
+        measurement = _measure(setting, gathered, collectives, history, started_at, notes, device)
         file = out_folder / "measurement.json"
         write_measurement(file, measurement)
         log(f"measurement: {file}")
 
 
-def _gather(record: RankRecord) -> list[RankRecord]:
-    records: list[Any] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(records, record)
-    return records
+def _notes_on_split(plan: Plan, collectives: Collectives) -> list[str]:
+    notes = []
+    if collectives == "stopped":
+        notes.append(
+            "time split: communication is what the passes took beyond those of a few more steps that sent no gradient, "
+            "made after the last step; it includes compressing"
+        )
+    if collectives == "inseparable":
+        notes.append(
+            "time split: communication cannot be turned off here, so compute contains it, and the wait for a "
+            "straggler; an optimizer that gathers weights or norms contains that"
+        )
+    if plan.pipeline is not None:
+        notes.append(
+            "time split: the bubble is measured, as the time in which a stage ran no chunk; a stage with more work "
+            "than the median one counts as a straggler"
+        )
+    return notes
+
+
+def _gather(mine: tuple[RankRecord, RankLaps]) -> list[tuple[RankRecord, RankLaps]]:
+    gathered: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(gathered, mine)
+    return gathered
 
 
 def _measure(
-    setting: Setting, records: list[RankRecord], history: History, started_at: str, notes: list[str], device: Any
+    setting: Setting,
+    gathered: list[tuple[RankRecord, RankLaps]],
+    collectives: Collectives,
+    history: History,
+    started_at: str,
+    notes: list[str],
+    device: Any,
 ) -> Measurement:
     return build_measurement(
         setting.plan,
-        records,
+        [record for record, _ in gathered],
         losses=history.losses,
         gradient_norms=history.gradient_norms,
         started_at=started_at,
@@ -79,4 +109,5 @@ def _measure(
         hardware=hardware(device_name(device)),
         notes=notes,
         traffic=history.traffic,
+        time_split=split_time([laps for _, laps in gathered], collectives),
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.train.accelerator import RecipeAccelerator, build_accelerator, cast_weights
 from gradwire.train.communication import GradientCommunication
@@ -13,6 +15,7 @@ from gradwire.train.ddp import explained
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.model import LossModel, build_stage
 from gradwire.train.setting import Setting
+from gradwire.train.stopwatch import Lap
 
 
 class AccelerateEngine:
@@ -20,12 +23,16 @@ class AccelerateEngine:
 
     counts_samples = True
 
-    def __init__(self, setting: Setting, run: RecipeAccelerator, model: Any, optimizer: Any) -> None:
+    def __init__(self, setting: Setting, run: RecipeAccelerator, model: Any, optimizer: Any, lap: Lap) -> None:
+        self._lap = lap
         self._run = run
         self._model, self._optimizer = model, optimizer
         self._world_size = setting.plan.world.world_size
         self.data_parallel_rank = setting.place.rank
         self.notes: Sequence[str] = (f"Accelerate's distributed type: {run.accelerator.distributed_type.value}",)
+        self.lone_step: Callable[[], AbstractContextManager[Any]] | None = (
+            model.no_sync if isinstance(model, DistributedDataParallel) else None
+        )
 
     @property
     def communication(self) -> GradientCommunication | None:
@@ -41,18 +48,20 @@ class AccelerateEngine:
                 loss = self._model(batch.tokens, batch.labels)
                 with explained(self.communication):
                     self._run.accelerator.backward(loss)
+                self._lap("passes")
                 gradient_norm = self._run.clip(self._model)
                 self._optimizer.step()
                 self._optimizer.zero_grad()
+                self._lap("optimizer")
             losses.append(loss.detach())
         return StepResult(loss_share=torch.stack(losses).mean() / self._world_size, gradient_norm=gradient_norm)
 
 
-def build(setting: Setting, device: Any) -> AccelerateEngine:
+def build(setting: Setting, device: Any, lap: Lap) -> AccelerateEngine:
     """Return the engine of an Accelerate plan; raises EnvironmentNotFit where Accelerate cannot run it here."""
     # Before Accelerate knows of ZeRO 3: transformers would shard the weights while it makes them.
     model = LossModel(build_stage(setting.plan, setting.model))
     run = build_accelerator(setting.plan, setting.folder)
     model = cast_weights(model, run).to(device)
     model, optimizer = run.accelerator.prepare(model, run.optimizer(model.parameters()))
-    return AccelerateEngine(setting, run, model, optimizer)
+    return AccelerateEngine(setting, run, model, optimizer, lap)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gradwire.errors import EnvironmentNotFit, UsageError
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.model import LossModel, build_stage, weights_dtype
 from gradwire.train.setting import Setting
+from gradwire.train.stopwatch import Lap
 
 _FILE = "deepspeed.json"
 
@@ -25,11 +27,16 @@ class DeepSpeedEngine:
     counts_samples = True
     communication = None
 
-    def __init__(self, setting: Setting, engine: Any) -> None:
+    def __init__(self, setting: Setting, engine: Any, lap: Lap) -> None:
+        self._lap = lap
         self._engine = engine
         self._world_size = setting.plan.world.world_size
         self.data_parallel_rank = setting.place.rank
         self.notes: Sequence[str] = (f"ZeRO stage {engine.zero_optimization_stage()}",)
+        # Higher stages send gradients to where their shards are; no step can do without.
+        self.lone_step: Callable[[], AbstractContextManager[None]] | None = (
+            self._without_reduction if engine.zero_optimization_stage() == 0 else None
+        )
 
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Run the micro-batches; DeepSpeed updates after the last one. See Engine."""
@@ -37,15 +44,26 @@ class DeepSpeedEngine:
         for batch in micro_batches:
             loss = self._engine(batch.tokens, batch.labels)
             self._engine.backward(loss)
+            self._lap("passes")
             self._engine.step()
+            self._lap("optimizer")
             losses.append(loss.detach())
         return StepResult(
             loss_share=torch.stack(losses).mean() / self._world_size,
             gradient_norm=self._engine.get_global_grad_norm(),
         )
 
+    @contextmanager
+    def _without_reduction(self) -> Iterator[None]:
+        # Not DeepSpeed's no_sync, in which no step may end.
+        self._engine.enable_backward_allreduce = False
+        try:
+            yield
+        finally:
+            self._engine.enable_backward_allreduce = True
 
-def build(setting: Setting, device: Any) -> DeepSpeedEngine:
+
+def build(setting: Setting, device: Any, lap: Lap) -> DeepSpeedEngine:
     """Return the engine of a DeepSpeed plan; the process group exists already.
 
     Raises UsageError where deepspeed.json is missing or contradicts the plan, EnvironmentNotFit where DeepSpeed
@@ -58,7 +76,7 @@ def build(setting: Setting, device: Any) -> DeepSpeedEngine:
         model=model, model_parameters=list(model.parameters()), config=_read_config(setting.folder)
     )
     _check(setting.plan, engine)
-    return DeepSpeedEngine(setting, engine)
+    return DeepSpeedEngine(setting, engine, lap)
 
 
 def _read_config(folder: Path) -> Any:

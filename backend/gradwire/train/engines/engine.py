@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from gradwire.train.attention import check_flash_attention
 from gradwire.train.communication import GradientCommunication
 from gradwire.train.model import compute_dtype
 from gradwire.train.setting import Setting
+from gradwire.train.stopwatch import Lap
 
 _MODULES: dict[Backend, str] = {
     "native": "gradwire.train.engines.native",
@@ -60,15 +62,19 @@ class Engine(Protocol):
     def communication(self) -> GradientCommunication | None:
         """What averages this rank's gradients under DDP; None where there is no DDP."""
 
+    @property
+    def lone_step(self) -> Callable[[], AbstractContextManager[Any]] | None:
+        """Makes a context in which a step sends no gradient; None where there is no such thing."""
+
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Take one optimizer step over the micro-batches of this data-parallel rank."""
 
 
-def build_engine(setting: Setting, device: Any) -> Engine:
-    """Return the engine of the plan's backend, its model built, wrapped and ready."""
+def build_engine(setting: Setting, device: Any, lap: Lap) -> Engine:
+    """Return the engine of the plan's backend, its model built, wrapped and ready; it calls `lap` within each step."""
     plan, training = setting.plan, setting.plan.recipe.training
     if training.flash_attention:
         check_flash_attention(setting.model, device=device, dtype=compute_dtype(training))
     name = "gradwire.train.engines.pipeline" if plan.pipeline else _MODULES[plan.backend]
-    engine: Engine = importlib.import_module(name).build(setting, device)
+    engine: Engine = importlib.import_module(name).build(setting, device, lap)
     return engine

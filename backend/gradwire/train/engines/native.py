@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -20,6 +20,7 @@ from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.model import LossModel, build_stage, compute_dtype, weights_dtype
 from gradwire.train.optimizer import build_optimizer
 from gradwire.train.setting import Setting
+from gradwire.train.stopwatch import Lap
 
 
 class NativeEngine:
@@ -31,10 +32,12 @@ class NativeEngine:
         self,
         setting: Setting,
         model: Any,
+        lap: Lap,
         *,
         notes: Sequence[str] = (),
         communication: GradientCommunication | None = None,
     ) -> None:
+        self._lap = lap
         self._recipe = setting.plan.recipe
         self._model = model
         self._is_ddp = isinstance(model, DistributedDataParallel)
@@ -48,6 +51,7 @@ class NativeEngine:
         self.data_parallel_rank = setting.place.rank
         self.notes = notes
         self.communication = communication
+        self.lone_step: Callable[[], AbstractContextManager[Any]] | None = model.no_sync if self._is_ddp else None
 
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Accumulate over the micro-batches, clip, and update; see Engine."""
@@ -57,6 +61,7 @@ class NativeEngine:
                 loss = self._model(batch.tokens, batch.labels) / len(micro_batches)
                 self._scaler.scale(loss).backward()
             losses.append(loss.detach())
+        self._lap("passes")
         gradient_norm = None
         max_norm = self._recipe.training.gradient_clip
         if max_norm is not None:
@@ -65,6 +70,7 @@ class NativeEngine:
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad()
+        self._lap("optimizer")
         self._steps_taken += 1
         return StepResult(loss_share=torch.stack(losses).sum() / self._data_parallel_size, gradient_norm=gradient_norm)
 
@@ -75,7 +81,7 @@ class NativeEngine:
         return micro_step_context(self._model, self._recipe, step=self._steps_taken, micro_step=micro_step)
 
 
-def build(setting: Setting, device: Any) -> NativeEngine:
+def build(setting: Setting, device: Any, lap: Lap) -> NativeEngine:
     """Return the engine of a native plan; raises UsageError where the strategy is another backend's."""
     recipe = setting.plan.recipe
     strategy = recipe.parallelism.data.strategy
@@ -85,15 +91,15 @@ def build(setting: Setting, device: Any) -> NativeEngine:
     match strategy:
         case "ddp" if setting.plan.batch.data_parallel_size == 1:
             note = "one data-parallel rank: DDP and compression have nothing to do"
-            return NativeEngine(setting, model, notes=[note])
+            return NativeEngine(setting, model, lap, notes=[note])
         case "ddp":
             wrapped = DistributedDataParallel(model, **ddp_options(recipe.communication.overlap))
-            return NativeEngine(setting, wrapped, communication=register_communication(wrapped, recipe))
+            return NativeEngine(setting, wrapped, lap, communication=register_communication(wrapped, recipe))
         case "fsdp":
             size = setting.plan.batch.data_parallel_size
             mesh = init_device_mesh(device.type, (size,), mesh_dim_names=("data",))
             shard(model, stage.blocks, mesh, recipe)
-            return NativeEngine(setting, model)
+            return NativeEngine(setting, model, lap)
         case _:
             raise UsageError(
                 f"parallelism.data.strategy: {strategy} is DeepSpeed's; use --backend deepspeed, or fsdp for native"

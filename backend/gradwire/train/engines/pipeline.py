@@ -20,6 +20,26 @@ from gradwire.train.engines.native import autocast_for, shard
 from gradwire.train.model import build_stage, token_loss, weights_dtype
 from gradwire.train.optimizer import build_optimizer
 from gradwire.train.setting import Setting
+from gradwire.train.stopwatch import Lap
+
+
+class TimedStage(PipelineStage):  # type: ignore[misc]
+    """A stage that gives its chunks' time to the passes, and the time between them to the bubble."""
+
+    def __init__(self, lap: Lap, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._lap = lap
+
+    def forward_one_chunk(self, *arguments: Any, **options: Any) -> Any:
+        self._lap("pipeline_bubble")
+        output = super().forward_one_chunk(*arguments, **options)
+        self._lap("passes")
+        return output
+
+    def backward_one_chunk(self, *arguments: Any, **options: Any) -> None:
+        self._lap("pipeline_bubble")
+        super().backward_one_chunk(*arguments, **options)
+        self._lap("passes")
 
 
 class PipelineEngine:
@@ -30,8 +50,11 @@ class PipelineEngine:
     """
 
     communication = None
+    # The schedule itself says when a stage averages its gradients.
+    lone_step = None
 
-    def __init__(self, plan: Plan, pipeline: SettledPipeline, mesh: Any, schedule: Any, stage: Any) -> None:
+    def __init__(self, plan: Plan, pipeline: SettledPipeline, mesh: Any, schedule: Any, stage: Any, lap: Lap) -> None:
+        self._lap = lap
         self._training = plan.recipe.training
         self._data_parallel_size = plan.batch.data_parallel_size
         self._schedule = schedule
@@ -47,13 +70,15 @@ class PipelineEngine:
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Run the schedule over the chunks of every micro-batch, clip over all stages, and update; see Engine."""
         losses = [loss for batch in micro_batches for loss in self._run(batch)]
+        self._lap("pipeline_bubble")
         gradient_norm = None
         if self._training.gradient_clip is not None:
             gradient_norm = clip_gradients(
-                self._parameters, self._training.gradient_clip, stage_group=self._stage_group
+                self._parameters, self._training.gradient_clip, stage_group=self._stage_group, lap=self._lap
             )
         self._optimizer.step()
         self._optimizer.zero_grad()
+        self._lap("optimizer")
         # Each chunk's loss is divided by chunks x micro-steps already; only the last stage has any.
         loss = torch.stack(losses).sum() if losses else torch.zeros((), device=micro_batches[0].tokens.device)
         return StepResult(loss_share=loss / self._data_parallel_size, gradient_norm=gradient_norm)
@@ -68,7 +93,7 @@ class PipelineEngine:
         return [loss.detach() for loss in losses]
 
 
-def build(setting: Setting, device: Any) -> PipelineEngine:
+def build(setting: Setting, device: Any, lap: Lap) -> PipelineEngine:
     """Return the engine of a plan with a pipeline; raises UsageError where torch cannot run the combination."""
     plan, pipeline = setting.plan, setting.plan.pipeline
     if pipeline is None:
@@ -94,8 +119,8 @@ def build(setting: Setting, device: Any) -> PipelineEngine:
         options = ddp_options(recipe.communication.overlap)
         wrapped = DistributedDataParallel(module, process_group=mesh.get_group("data"), **options)
         _settle_buckets(wrapped, _example_input(setting.model, device, weights_dtype(recipe.training), index))
-    stage = PipelineStage(wrapped, index, pipeline.stages, device, group=mesh.get_group("stage"))
-    return PipelineEngine(plan, pipeline, mesh, _schedule(plan, pipeline, stage), wrapped)
+    stage = TimedStage(lap, wrapped, index, pipeline.stages, device, group=mesh.get_group("stage"))
+    return PipelineEngine(plan, pipeline, mesh, _schedule(plan, pipeline, stage, lap), wrapped, lap)
 
 
 def _settle_buckets(stage: Any, example: Any) -> None:
@@ -115,11 +140,13 @@ def _example_input(model: Model, device: Any, dtype: Any, index: int) -> Any:
     return torch.zeros(1, model.sequence_length, model.hidden_size, dtype=dtype, device=device, requires_grad=True)
 
 
-def _schedule(plan: Plan, pipeline: SettledPipeline, stage: Any) -> Any:
+def _schedule(plan: Plan, pipeline: SettledPipeline, stage: Any, lap: Lap) -> Any:
     parts = pipeline.chunks * plan.batch.gradient_accumulation
 
     def loss_of_chunk(logits: Any, labels: Any) -> Any:
-        return token_loss(logits, labels) / parts
+        loss = token_loss(logits, labels) / parts
+        lap("passes")
+        return loss
 
     # Not scale_grads: it divides what earlier micro-steps accumulated once more.
     options = {"n_microbatches": pipeline.chunks, "loss_fn": loss_of_chunk, "scale_grads": False}

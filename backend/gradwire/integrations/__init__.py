@@ -1,0 +1,1 @@
+"""Gradwire's meter inside other people's training loops."""

@@ -1,0 +1,117 @@
+"""The throughput meter for loops that queue work on a device: it never waits for the device within a step."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, SupportsIndex, SupportsInt
+
+import torch
+
+from gradwire.measure.meter import ThroughputMeter
+
+Reading = Any
+"""A moment: seconds by the clock on cpu, an event in the device's stream on cuda."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Call:
+    verb: Literal["start", "step", "pause", "resume"]
+    reading: Reading
+    samples: SupportsInt = 0
+    tokens: SupportsInt = 0
+
+
+class DeviceMeter:
+    """A ThroughputMeter whose clock is the device's own.
+
+        meter = DeviceMeter(device, warmup_steps=3)
+        meter.start()
+        for batch in batches:
+            train(batch)
+            meter.step(samples=len(batch), tokens=batch.numel())
+        print(meter.result().tokens_per_second)
+
+    On cuda each call puts an event into the current stream and returns at once; a step lasts until the device has
+    finished what was queued before its event. Events are read when they are over, at the latest in `result`. On cpu
+    the clock is read there and then. `pause` and `resume` leave out what is not training.
+    """
+
+    def __init__(
+        self,
+        device: torch.device | str,
+        *,
+        warmup_steps: SupportsIndex = 0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._is_cuda = torch.device(device).type == "cuda"
+        self._clock = clock
+        self._calls: deque[_Call] = deque()
+        self._before: Reading = None
+        self._now = 0.0
+        self._meter = ThroughputMeter(clock=lambda: self._now, warmup_steps=warmup_steps)
+
+    def read(self) -> Reading:
+        """Return this moment, for `at` of the other calls."""
+        if not self._is_cuda:
+            return self._clock()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def start(self, *, at: Reading = None) -> None:
+        """Begin the first step; once. `at`, here and below: a moment that was read, None: now."""
+        self._call(_Call(verb="start", reading=self._moment(at)))
+
+    def step(self, *, samples: SupportsInt, tokens: SupportsInt, at: Reading = None) -> None:
+        """End an optimizer step, and begin the next one; counts are this rank's, over all micro-steps.
+
+        A count may be a tensor on the device, which is read late as well.
+        """
+        self._call(_Call(verb="step", reading=self._moment(at), samples=samples, tokens=tokens))
+
+    def pause(self, *, at: Reading = None) -> None:
+        """Stop the clock, now or at an earlier moment after the last call."""
+        self._call(_Call(verb="pause", reading=self._moment(at)))
+
+    def resume(self, *, at: Reading = None) -> None:
+        """Let the clock run on."""
+        self._call(_Call(verb="resume", reading=self._moment(at)))
+
+    def result(self) -> ThroughputMeter:
+        """Return the meter with all calls so far in it, after waiting for the device to get there.
+
+        Raises UsageError for calls in an order that makes no sense.
+        """
+        if self._calls and self._is_cuda:
+            self._calls[-1].reading.synchronize()
+        while self._calls:
+            self._replay(self._calls.popleft())
+        return self._meter
+
+    def _moment(self, at: Reading) -> Reading:
+        return self.read() if at is None else at
+
+    def _call(self, call: _Call) -> None:
+        self._calls.append(call)
+        while self._calls and (not self._is_cuda or self._calls[0].reading.query()):
+            self._replay(self._calls.popleft())
+
+    def _replay(self, call: _Call) -> None:
+        if not self._is_cuda:
+            self._now = call.reading
+        elif self._before is not None:
+            # From event to event: the milliseconds are a float of 32 bits, too coarse for a whole run.
+            self._now += self._before.elapsed_time(call.reading) / 1000
+        self._before = call.reading
+        match call.verb:
+            case "start":
+                self._meter.start()
+            case "step":
+                self._meter.step(samples=int(call.samples), tokens=int(call.tokens))
+            case "pause":
+                self._meter.pause()
+            case "resume":
+                self._meter.resume()

@@ -1,0 +1,118 @@
+"""A cause of slowness that was planted into a real run is the first that its report names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.distributed.real_runs import lowered, run_words, torchrun
+
+from gradwire.measure.measurement import read_measurement
+
+pytestmark = pytest.mark.distributed
+
+DRIVER = Path(__file__).with_name("train_with_plants.py")
+SHORT = ("training.max_steps=8", "training.gradient_accumulation=1", "training.batch_size_per_gpu=4")
+# Weights that take longer to send than one short sequence takes to train.
+WIDE = (
+    "model={family: gpt2, hidden_size: 512, layers: 1, attention_heads: 1, sequence_length: 8, tie_embeddings: true}",
+    "training.optimizer=SGD",
+    "training.gradient_clip=null",
+    "training.gradient_accumulation=1",
+    "training.max_steps=12",
+)
+SLOW_LO = 'ip link set lo mtu 1500 up && tc qdisc add dev lo root tbf rate {rate} burst 32kb limit 4mb && exec "$@"'
+
+
+def reported(*folders: Path) -> list[dict[str, Any]]:
+    """Return the cells of `gradwire report`, the largest size last."""
+    finished = run_words("python", "-m", "gradwire", "report", *folders, "--json")
+    finished.check()
+    cells: list[dict[str, Any]] = json.loads(finished.output[finished.output.index("{") :])["cells"]
+    return sorted(cells, key=lambda cell: cell["num_gpus"])
+
+
+def first_cause(cell: dict[str, Any]) -> dict[str, Any]:
+    assert cell["causes"], cell["time_split"]
+    cause: dict[str, Any] = cell["causes"][0]
+    return cause
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of two processes in one start; the folder of each is named for its cause."""
+    parent = tmp_path_factory.mktemp("planted")
+    folders = [
+        lowered(parent / "slow-loader", "native", *SHORT),
+        lowered(parent / "straggler", "native", *SHORT),
+        lowered(
+            parent / "few-chunks",
+            "native",
+            *SHORT,
+            "training.batch_size_per_gpu=8",
+            "parallelism.pipeline={stages: 2, chunks: 2}",
+        ),
+        lowered(parent / "small-batch", "native", *WIDE, "training.batch_size_per_gpu=1"),
+    ]
+    torchrun(2, DRIVER, *folders).check()
+    return parent
+
+
+def test_a_slow_loader_is_named(runs: Path) -> None:
+    [cell] = reported(runs / "slow-loader")
+    assert first_cause(cell)["kind"] == "input-bound"
+    assert "more loader workers" in first_cause(cell)["remedies"][0]["action"]
+
+
+def test_a_straggler_is_named_with_its_rank(runs: Path) -> None:
+    [cell] = reported(runs / "straggler")
+    assert first_cause(cell)["kind"] == "straggler"
+    assert cell["time_split"]["slowest_rank"] == 1
+    assert "rank 1" in first_cause(cell)["evidence"]
+
+
+def test_a_pipeline_with_few_chunks_is_named(runs: Path) -> None:
+    [cell] = reported(runs / "few-chunks")
+    assert first_cause(cell)["kind"] == "pipeline-bubble"
+    assert "chunks: 4" in first_cause(cell)["remedies"][0]["action"]
+
+
+def test_a_batch_spread_too_thin_is_named(runs: Path, tmp_path: Path) -> None:
+    alone = lowered(tmp_path / "alone", "native", *WIDE, "training.batch_size_per_gpu=2", "training.num_gpus=1")
+    run_words(sys.executable, "-m", "gradwire.train", alone).check()
+    cell = reported(alone, runs / "small-batch")[-1]
+    assert cell["grade"] == "poor"
+    assert first_cause(cell)["kind"] == "batch-too-small"
+
+
+def test_a_slow_link_is_named(tmp_path: Path) -> None:
+    """The processes talk through a loopback interface of their own, in a network namespace, at 10 Mbit/s."""
+    slow = ["unshare", "-n", "sh", "-c", SLOW_LO.format(rate="10mbit"), "sh"]
+    if shutil.which("tc") is None or subprocess.run([*slow, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to make network namespaces, and tc with tbf")
+    folder = lowered(tmp_path / "slow-link", "native", *SHORT)
+    run_words(*slow, "torchrun", "--standalone", "--nproc-per-node=2", "-m", "gradwire.train", folder).check()
+    [cell] = reported(folder)
+    assert first_cause(cell)["kind"] == "communication-bound"
+
+
+def test_parts_sum_to_the_step_in_real_runs(runs: Path) -> None:
+    for folder in sorted(runs.iterdir()):
+        measurement = read_measurement(folder / "measurement.json")
+        split, mean = measurement.time_split, measurement.step_seconds.mean
+        assert split is not None
+        parts = (
+            split.input_wait,
+            split.compute,
+            split.exposed_communication or 0.0,
+            split.pipeline_bubble,
+            split.optimizer,
+            split.straggler_wait,
+            split.other,
+        )
+        assert sum(parts) == pytest.approx(mean, rel=1e-6), folder

@@ -1,0 +1,52 @@
+"""steps.jsonl of real runs: what a killed one leaves, and that it says what the measurement says."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.distributed.real_runs import lowered, run_words
+
+from gradwire.measure.measurement import read_measurement
+from gradwire.measure.steps import read_steps
+
+pytestmark = pytest.mark.distributed
+
+
+def test_a_killed_run_leaves_every_finished_step(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "native", "training.num_gpus=1", "training.max_steps=1000000")
+    words = [sys.executable, "-m", "gradwire.train", str(folder)]
+    with subprocess.Popen(words, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stderr is not None
+            deadline = time.monotonic() + 60
+            logged = b""
+            while b"step 5/" not in logged and time.monotonic() < deadline:
+                logged += process.stderr.readline()
+        finally:
+            process.send_signal(signal.SIGKILL)
+        logged += process.stderr.read()
+    log = read_steps(folder)
+    assert [step.step for step in log.steps] == list(range(1, len(log.steps) + 1))
+    # A step is logged after its line is written.
+    finished = [int(number) for number in re.findall(rb"^step (\d+)/.*\n", logged, flags=re.MULTILINE)]
+    assert len(log.steps) >= finished[-1] >= 5
+    assert all(step.loss is not None and step.seconds > 0 for step in log.steps)
+    assert log.steps[0].samples == 8
+    assert log.steps[0].tokens == 8 * 48
+    assert not (folder / "measurement.json").exists()
+
+
+def test_steps_say_what_the_measurement_says(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "native", "training.num_gpus=1", "training.max_steps=4")
+    (folder / "steps.jsonl").write_text("of an earlier run\n", encoding="utf-8")
+    run_words(sys.executable, "-m", "gradwire.train", folder).check()
+    steps, measurement = read_steps(folder).steps, read_measurement(folder / "measurement.json")
+    assert [step.loss for step in steps] == measurement.losses
+    assert [step.gradient_norm for step in steps] == measurement.gradient_norms
+    assert [step.seconds for step in steps] == measurement.step_seconds.each

@@ -1,0 +1,60 @@
+"""The meter that reads the device's own time: exact on cpu with a clock that is told the time; real on cuda."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+EXACT = """
+from gradwire.integrations.device import DeviceMeter
+import torch
+readings = iter([10.0, 12.0, 13.0, 20.0, 24.0, 30.0])
+meter = DeviceMeter("cpu", warmup_steps=1, clock=lambda: next(readings))
+meter.start()                                        # 10
+meter.step(samples=2, tokens=torch.tensor(7))        # 12
+end = meter.read()                                   # 13
+meter.step(samples=2, tokens=9, at=end)
+meter.pause(at=end)
+meter.resume()                                       # 20
+meter.step(samples=1, tokens=4)                      # 24
+result = meter.result()
+assert result.step_seconds == (2.0, 1.0, 4.0), result.step_seconds
+assert result.tokens == (7, 9, 4) and result.paused_seconds == 7.0
+assert result.tokens_per_second == 13 / 5.0
+"""
+
+ON_CUDA = """
+from gradwire.integrations.device import DeviceMeter
+import time, torch
+meter = DeviceMeter("cuda")
+matrix = torch.randn(8192, 8192, device="cuda")
+torch.cuda.synchronize()
+began = time.perf_counter()
+meter.start()
+for _ in range(20):
+    for _ in range(10):
+        matrix @ matrix
+    meter.step(samples=1, tokens=matrix.shape[0])
+queued = time.perf_counter() - began
+result = meter.result()
+took = time.perf_counter() - began
+assert queued < 0.5 * took, (queued, took)
+assert abs(result.timed_seconds / took - 1) < 0.05, (result.timed_seconds, took)
+"""
+
+
+def run_script(script: str) -> None:
+    words = [sys.executable, "-W", "error", "-c", script]
+    finished = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_calls_are_timed_by_the_clock_and_by_earlier_readings() -> None:
+    run_script(EXACT)
+
+
+@pytest.mark.gpu
+def test_steps_on_cuda_last_as_long_as_the_device_and_queueing_does_not_wait() -> None:
+    run_script(ON_CUDA)
