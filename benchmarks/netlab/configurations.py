@@ -1,0 +1,93 @@
+"""What the lab measures, as a table: each configuration is one way to average gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from gradwire.errors import UsageError
+
+Kind = Literal["alone", "ddp", "torch-fp16", "torch-powersgd", "gradwire"]
+
+ALONE = "alone"
+PLAIN = "ddp"
+TORCH_POWERSGD = "torch-powersgd-r4"
+# Larger than the emulated model's gradients: everything in one bucket.
+_ONE_BUCKET_MB = 100.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Configuration:
+    """One way to average: `alone` averages nothing, `gradwire` is the package's own method by its recipe keys.
+
+    `bucket_cap_mb` is None for torch's own 25 MiB with a first bucket of 1 MiB. `compression` holds the keys of a
+    recipe's `communication.compression`; for torch's own PowerSGD only `matrix_approximation_rank`.
+    """
+
+    name: str
+    kind: Kind
+    bucket_cap_mb: float | None = None
+    compression: dict[str, Any] = field(default_factory=dict)
+
+
+def _torch_powersgd(matrix_approximation_rank: int) -> Configuration:
+    return Configuration(
+        name=f"torch-powersgd-r{matrix_approximation_rank}",
+        kind="torch-powersgd",
+        bucket_cap_mb=_ONE_BUCKET_MB,
+        compression={"matrix_approximation_rank": matrix_approximation_rank},
+    )
+
+
+def _own(name: str, method: str, *, bucket_cap_mb: float = 5.0, **options: Any) -> Configuration:
+    return Configuration(
+        name=name, kind="gradwire", bucket_cap_mb=bucket_cap_mb, compression={"method": method, **options}
+    )
+
+
+TABLE: tuple[Configuration, ...] = (
+    Configuration(name=ALONE, kind="alone"),
+    Configuration(name=PLAIN, kind="ddp"),
+    Configuration(name="ddp-1", kind="ddp", bucket_cap_mb=1.0),
+    Configuration(name="ddp-5", kind="ddp", bucket_cap_mb=5.0),
+    Configuration(name="ddp-100", kind="ddp", bucket_cap_mb=_ONE_BUCKET_MB),
+    Configuration(name="torch-fp16", kind="torch-fp16"),
+    Configuration(name="torch-fp16-5", kind="torch-fp16", bucket_cap_mb=5.0),
+    *(_torch_powersgd(rank) for rank in (1, 4, 8, 32)),
+    _own("fp16-5", "fp16"),
+    _own("bf16-5", "bf16"),
+    _own("powersgd-r4", "powersgd", matrix_approximation_rank=4),
+    _own("powersgd-r4-bf16", "powersgd", matrix_approximation_rank=4, wire_dtype="bf16"),
+    _own("powersgd-r32", "powersgd", matrix_approximation_rank=32),
+    _own("powersgd-r32-bf16", "powersgd", matrix_approximation_rank=32, wire_dtype="bf16"),
+    _own("alternating-r4-bf16", "powersgd-alternating", matrix_approximation_rank=4, wire_dtype="bf16"),
+    _own("alternating-r32-bf16", "powersgd-alternating", matrix_approximation_rank=32, wire_dtype="bf16"),
+    _own("int8-5", "int8"),
+    _own("topk-5", "topk"),
+)
+
+# "issue" has what the package's promises are about, "fit" what the cost model is fitted to.
+SETS: dict[str, tuple[str, ...]] = {
+    "baseline": (PLAIN, TORCH_POWERSGD),
+    "buckets": ("ddp*",),
+    "torch": ("ddp*", "torch-*"),
+    "all": ("*",),
+}
+
+
+def choose(words: Sequence[str]) -> tuple[Configuration, ...]:
+    """Return the configurations that `words` name: a set, a name, or a pattern like `powersgd-*`; in table order.
+
+    `alone` and the two baselines are always among them: every ratio needs them. Raises UsageError for a word that
+    names nothing.
+    """
+    patterns = [ALONE, *SETS["baseline"]]
+    for word in words:
+        chosen = SETS.get(word, (word,))
+        if not any(fnmatchcase(row.name, pattern) for row in TABLE for pattern in chosen):
+            known = ", ".join([*SETS, *(row.name for row in TABLE)])
+            raise UsageError(f"--configurations {word}: names nothing; known: {known}")
+        patterns.extend(chosen)
+    return tuple(row for row in TABLE if any(fnmatchcase(row.name, pattern) for pattern in patterns))
