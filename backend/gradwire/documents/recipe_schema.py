@@ -86,18 +86,26 @@ class Training:
 class Compression:
     """Gradient compression under plain DDP."""
 
-    method: Literal["none", "fp16", "bf16", "powersgd"] = "none"
-    """none: full gradients; fp16, bf16: cast for the wire; powersgd: low-rank factors with error feedback (Vogels et al. 2019, arXiv:1905.13727)."""
+    method: Literal[
+        "none", "fp16", "bf16", "powersgd", "powersgd-alternating", "int8", "topk", "powersgd-torch", "fp16-torch"
+    ] = "none"
+    """none: full gradients; fp16, bf16: rounded to 16 bits for the wire, summed in fp32; powersgd: low-rank factors with error feedback (Vogels et al. 2019, arXiv:1905.13727); powersgd-alternating: one of the two factors per step, in turn (ACP-SGD, arXiv:2306.08881); int8: 8-bit integers with a scale per block, with error feedback; topk: the largest elements, with error feedback; powersgd-torch, fp16-torch: torch's own hooks."""
     matrix_approximation_rank: int = 4
-    """PowerSGD: rank of the low-rank approximation of each gradient matrix."""
+    """powersgd, powersgd-alternating, powersgd-torch: rank of the low-rank approximation of each gradient matrix."""
     warm_start: bool = True
-    """PowerSGD: whether each step starts from the last step's factor."""
+    """powersgd, powersgd-torch: whether each step starts from the last step's factor. powersgd-alternating needs it."""
     error_feedback: bool = True
-    """PowerSGD: whether what was not sent is added to the next gradient."""
+    """powersgd, powersgd-alternating, powersgd-torch, int8, topk: whether what was not sent is added to the next gradient."""
     start_step: int = 10
-    """PowerSGD: first optimizer step that compresses, counted from 0; earlier steps send full gradients. At least 2 with warm_start or error_feedback."""
+    """powersgd, powersgd-alternating, powersgd-torch: first optimizer step that compresses, counted from 0; earlier steps send full gradients. powersgd-torch: at least 2 with warm_start or error_feedback."""
     min_compression_rate: float = 2.0
-    """PowerSGD: matrices whose elements do not shrink by more than this factor are sent whole."""
+    """powersgd, powersgd-alternating, powersgd-torch: matrices whose elements do not shrink by more than this factor are sent whole."""
+    wire_dtype: Literal["fp32", "bf16"] | None = None
+    """powersgd, powersgd-alternating: number format in which factors and uncompressed gradients travel. Absent: the gradients' own."""
+    int8_block_size: int = 512
+    """int8: gradient elements that share one scale of 4 bytes; a multiple of 4."""
+    topk_fraction: float = 0.01
+    """topk: share of each bucket's elements that a rank sends, as a fraction; each takes 8 bytes per other rank, so at 1 / topk_fraction ranks nothing is saved."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,256 @@
+"""Registers a method with DDP: names the gradients of each bucket, counts steps and bytes, saves and restores."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed import Work
+from torch.nn.parallel import DistributedDataParallel
+
+from gradwire.errors import RunFailed, UsageError
+from gradwire.train.communication.dispatcher import StreamDispatcher, ThreadDispatcher
+from gradwire.train.communication.interface import Bucket, Method, StepTraffic
+from gradwire.train.communication.lanes import Lanes
+from gradwire.train.communication.layout import Layout, layout_of, packed
+from gradwire.train.communication.remembered import RememberedBuckets
+
+FORMAT_VERSION = 1
+
+
+class HookedCommunication:
+    """One of Gradwire's own methods on one DDP model.
+
+    `options` are plain values that name the method's settings in a saved state. `synchronisations_per_step`:
+    backward passes outside `no_sync` per optimizer step; `extra_synchronisations`: more of them, once, before the
+    first step of this process ends.
+    """
+
+    def __init__(
+        self,
+        ddp_model: DistributedDataParallel,
+        method: Method,
+        *,
+        name: str,
+        options: Mapping[str, Any],
+        process_group: dist.ProcessGroup,
+        synchronisations_per_step: int,
+        extra_synchronisations: int,
+    ) -> None:
+        self.method = name
+        self._averager = method
+        self._options = dict(options)
+        self._synchronisations_per_step = synchronisations_per_step
+        parameters = [(key, value) for key, value in ddp_model.module.named_parameters() if value.requires_grad]
+        self._names = {id(parameter): key for key, parameter in parameters}
+        self._sizes = {key: parameter.numel() for key, parameter in parameters}
+        self._device = parameters[0][1].device
+        self._process_group = process_group
+        self._lanes = Lanes(process_group, method.lane_count, self._device)
+        self._dispatcher = StreamDispatcher(self._device) if self._device.type == "cuda" else ThreadDispatcher()
+        self._layouts: dict[tuple[int, ...], Layout] = {}
+        self._buckets = RememberedBuckets()
+        self._synchronisations = 0
+        self._extra_synchronisations = extra_synchronisations
+        self._handed_over = False
+        self._gradient_bytes = 0
+        self._seconds_before = 0.0
+        self.failure: RunFailed | None = None
+        # DDP checks the annotations of a hook as objects, and here they are strings: a lambda has none.
+        ddp_model.register_comm_hook(self, lambda communication, bucket: communication.average(bucket))
+
+    @property
+    def step(self) -> int:
+        """Return how many optimizer steps' gradients have been handed over, counted over interruptions."""
+        return self._synchronisations // self._synchronisations_per_step
+
+    @property
+    def last_step(self) -> StepTraffic | None:
+        if not self._handed_over:
+            return None
+        seconds = self._dispatcher.communication_seconds
+        return StepTraffic(
+            gradient_bytes=self._gradient_bytes,
+            payload_bytes=self._lanes.payload_bytes,
+            wire_bytes=self._lanes.wire_bytes,
+            communication_seconds=None if seconds is None else seconds - self._seconds_before,
+        )
+
+    def average(self, grad_bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        """Return the future of the bucket's buffer holding the average; DDP calls this in bucket order."""
+        flat = grad_bucket.buffer()
+        if flat.layout != torch.strided:
+            raise UsageError(f"communication.compression.method {self.method}: sparse gradients are not supported")
+        if grad_bucket.index() == 0:
+            self._begin_backward()
+        self._gradient_bytes += flat.numel() * flat.element_size()
+        layout, step = self._layout_of(grad_bucket), self.step
+        groups = self._buckets.arrange(layout.names)
+        if grad_bucket.is_last():
+            self._end_backward()
+        future = _future_of(self._device)
+        if self._lanes.world_size == 1:
+            future.set_result(None)
+        else:
+            gate = _Gate(future, len(groups), self._failed)
+            for names in groups:
+                self._dispatcher.submit(self._parts(flat, layout, names, step), gate.one_finished)
+
+        def outcome(_: torch.futures.Future[None]) -> Tensor:
+            if self.failure is not None:
+                raise self.failure
+            return flat
+
+        return future.then(outcome)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "format_version": FORMAT_VERSION,
+            "method": self.method,
+            "options": dict(self._options),
+            "world_size": self._lanes.world_size,
+            "rank": self._lanes.rank,
+            "synchronisations": self._synchronisations,
+            "buckets": [list(names) for names in self._buckets.last],
+            "shared": self._averager.shared_state(),
+            "local": self._averager.local_state(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> tuple[str, ...]:
+        """Take over a saved state; every rank calls this, each with the state of its own rank where there is one.
+
+        From another world size or rank the shared tensors are kept and this rank's own start anew. Raises UsageError
+        where the ranks hand in states of different steps: they would wait for each other for ever.
+        """
+        if state.get("format_version") != FORMAT_VERSION:
+            found = state.get("format_version")
+            raise UsageError(f"communication state has format {found}, this version reads {FORMAT_VERSION}")
+        notes = []
+        if state["method"] != self.method:
+            notes.append(
+                f"communication state of method {state['method']} is not used: the recipe asks for {self.method}, "
+                "which starts from nothing"
+            )
+        else:
+            notes = self._take_over(state)
+        self._check_ranks_agree()
+        return tuple(notes)
+
+    def close(self) -> None:
+        self._dispatcher.close()
+        self._lanes.close()
+
+    def _take_over(self, state: Mapping[str, Any]) -> list[str]:
+        notes = []
+        shared = {kind: self._fitting(table) for kind, table in state["shared"].items()}
+        local: dict[str, dict[str, Tensor]] | None = None
+        saved_place, place = (state["rank"], state["world_size"]), (self._lanes.rank, self._lanes.world_size)
+        if saved_place == place:
+            local = {kind: self._fitting(table) for kind, table in state["local"].items()}
+        elif any(state["local"].values()):
+            notes.append(
+                f"errors of rank {saved_place[0]} of {saved_place[1]} are reset on rank {place[0]} of {place[1]}: "
+                "what was not yet sent is lost; factors and the step count are kept"
+            )
+        if dict(state["options"]) != self._options:
+            notes.append(f"communication options changed from {dict(state['options'])} to {self._options}")
+        saved_names = {name for table in state["shared"].values() for name in table}
+        saved_names |= {name for table in state["local"].values() for name in table}
+        gone = sorted(saved_names - self._sizes.keys())
+        if gone:
+            notes.append(
+                f"communication state of parameters that the model does not have is dropped: {', '.join(gone)}"
+            )
+        self._averager.load(shared, local)
+        self._synchronisations = int(state["synchronisations"])
+        self._buckets.resume([tuple(names) for names in state["buckets"]])
+        return notes
+
+    def _fitting(self, table: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: tensor for name, tensor in table.items() if name in self._sizes}
+
+    def _check_ranks_agree(self) -> None:
+        if self._lanes.world_size == 1:
+            return
+        text = repr((self._synchronisations, self._buckets.to_repeat)).encode()
+        digest = int.from_bytes(hashlib.sha256(text).digest()[:7], "little")
+        largest = torch.tensor([digest, -digest], dtype=torch.int64, device=self._device)
+        dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=self._process_group)
+        if largest[0] != digest or -largest[1] != digest:
+            raise UsageError(
+                f"communication states of different runs or steps: rank {self._lanes.rank} has step {self.step}; "
+                "give every rank the state of one checkpoint"
+            )
+
+    def _begin_backward(self) -> None:
+        if self._synchronisations % self._synchronisations_per_step == 0:
+            self._gradient_bytes = 0
+            self._lanes.reset_counts()
+            self._seconds_before = self._dispatcher.communication_seconds or 0.0
+
+    def _end_backward(self) -> None:
+        self._handed_over = True
+        self._buckets.end_backward()
+        if self._extra_synchronisations:
+            self._extra_synchronisations -= 1
+        else:
+            self._synchronisations += 1
+
+    def _layout_of(self, grad_bucket: dist.GradBucket) -> Layout:
+        parameters = grad_bucket.parameters()
+        key = tuple(id(parameter) for parameter in parameters)
+        if key not in self._layouts:
+            names = [self._names[identity] for identity in key]
+            self._layouts[key] = layout_of(names, grad_bucket.gradients())
+        return self._layouts[key]
+
+    def _parts(self, flat: Tensor, layout: Layout, names: Sequence[str], step: int) -> Iterator[Work]:
+        """Average the parameters `names` of a bucket; where they are only some of it, in a buffer of their own."""
+        if len(names) == len(layout.slots):
+            yield from self._averager.average(Bucket(flat=flat, layout=layout, step=step), self._lanes)
+            return
+        by_name = {slot.name: slot for slot in layout.slots}
+        slots = [by_name[name] for name in names]
+        pieces = [flat[slot.offset : slot.end] for slot in slots]
+        gathered = torch.cat(pieces)
+        yield from self._averager.average(Bucket(flat=gathered, layout=packed(slots), step=step), self._lanes)
+        for piece, average in zip(pieces, gathered.split([slot.numel for slot in slots]), strict=True):
+            piece.copy_(average)
+
+    def _failed(self, cause: BaseException) -> None:
+        if self.failure is None:
+            self.failure = RunFailed(
+                f"gradient communication ({self.method}) failed on rank {self._lanes.rank} of "
+                f"{self._lanes.world_size} in step {self.step}: {cause}; another rank has ended or is stuck: "
+                "look for the first error among all ranks"
+            )
+
+
+class _Gate:
+    """Completes a future when all parts of a bucket have finished, in whichever thread."""
+
+    def __init__(
+        self, future: torch.futures.Future[None], waiting: int, failed: Callable[[BaseException], None]
+    ) -> None:
+        self._future = future
+        self._waiting = waiting
+        self._failed = failed
+        self._lock = threading.Lock()
+
+    def one_finished(self, failure: BaseException | None) -> None:
+        with self._lock:
+            if failure is not None:
+                self._failed(failure)
+            self._waiting -= 1
+            complete = self._waiting == 0
+        if complete:
+            self._future.set_result(None)
+
+
+def _future_of(device: torch.device) -> torch.futures.Future[None]:
+    return torch.futures.Future(devices=[device] if device.type == "cuda" else [])

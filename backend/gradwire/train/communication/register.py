@@ -1,0 +1,106 @@
+"""Chooses and registers the communication method that a recipe asks for."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import msgspec
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from gradwire.documents.recipe_schema import Compression
+from gradwire.errors import UsageError
+from gradwire.train.communication.alternating import AlternatingPowerSGD
+from gradwire.train.communication.cast import Cast
+from gradwire.train.communication.full import FullGradients
+from gradwire.train.communication.hook import HookedCommunication
+from gradwire.train.communication.int8 import Int8
+from gradwire.train.communication.interface import GradientCommunication, Method
+from gradwire.train.communication.low_rank import LowRankOptions
+from gradwire.train.communication.powersgd import PowerSGD
+from gradwire.train.communication.topk import TopK
+from gradwire.train.communication.torch_hooks import register_fp16_torch, register_powersgd_torch
+
+_WIRE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def register(
+    ddp_model: DistributedDataParallel,
+    compression: Compression,
+    *,
+    process_group: dist.ProcessGroup,
+    synchronisations_per_step: int = 1,
+    extra_synchronisations: int = 0,
+) -> GradientCommunication:
+    """Make `ddp_model` average its gradients by `compression.method`, and return what counts and saves it.
+
+    Every rank of `process_group`, the one DDP was given, calls this once per model. `synchronisations_per_step` is 1
+    where all but the last micro-step run under `no_sync`, else gradient_accumulation; `extra_synchronisations` is 1
+    where the first micro-step of this process is one more (static_graph with accumulation). Raises UsageError where a
+    method is known not to work here; the text has the reason.
+    """
+    method: Method
+    unused = bool(ddp_model.find_unused_parameters)
+    match compression.method:
+        case "none":
+            parameters = [parameter for parameter in ddp_model.module.parameters() if parameter.requires_grad]
+            gradient_bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
+            return FullGradients(gradient_bytes * synchronisations_per_step, dist.get_world_size(process_group))
+        case "fp16-torch":
+            return register_fp16_torch(
+                ddp_model,
+                process_group=process_group,
+                synchronisations_per_step=synchronisations_per_step,
+                extra_synchronisations=extra_synchronisations,
+            )
+        case "powersgd-torch":
+            return register_powersgd_torch(
+                ddp_model,
+                compression,
+                process_group=process_group,
+                synchronisations_per_step=synchronisations_per_step,
+                extra_synchronisations=extra_synchronisations,
+            )
+        case "fp16":
+            method = Cast(torch.float16)
+        case "bf16":
+            method = Cast(torch.bfloat16)
+        case "powersgd":
+            method = PowerSGD(_low_rank_options(compression, unused=unused))
+        case "powersgd-alternating":
+            if not compression.warm_start:
+                raise UsageError(
+                    "communication.compression.warm_start false with powersgd-alternating: each step continues from "
+                    "the factor of the step before; use powersgd, or warm_start true"
+                )
+            method = AlternatingPowerSGD(_low_rank_options(compression, unused=unused))
+        case "int8":
+            method = Int8(
+                block_size=compression.int8_block_size, error_feedback=compression.error_feedback, unused=unused
+            )
+        case "topk":
+            method = TopK(fraction=compression.topk_fraction, error_feedback=compression.error_feedback, unused=unused)
+        case _:
+            assert_never(compression.method)
+    return HookedCommunication(
+        ddp_model,
+        method,
+        name=compression.method,
+        options=msgspec.to_builtins(compression),
+        process_group=process_group,
+        synchronisations_per_step=synchronisations_per_step,
+        extra_synchronisations=extra_synchronisations,
+    )
+
+
+def _low_rank_options(compression: Compression, *, unused: bool) -> LowRankOptions:
+    return LowRankOptions(
+        matrix_approximation_rank=compression.matrix_approximation_rank,
+        min_compression_rate=compression.min_compression_rate,
+        error_feedback=compression.error_feedback,
+        warm_start=compression.warm_start,
+        start_step=compression.start_step,
+        wire_dtype=None if compression.wire_dtype is None else _WIRE_DTYPES[compression.wire_dtype],
+        unused=unused,
+    )

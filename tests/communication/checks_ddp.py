@@ -1,0 +1,314 @@
+"""What each method promises under DDP: any buckets, unused parameters, resume; `test_communication_ddp.py` runs it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+import torch.distributed as dist
+from communication_models import (
+    OWN_METHODS,
+    SEVEN_BUCKETS_MB,
+    Layers,
+    Run,
+    assert_ranks_identical,
+    everyone,
+    settings,
+)
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from gradwire.errors import UsageError
+from gradwire.train.communication.hook import HookedCommunication
+
+STATEFUL = ("powersgd", "powersgd-alternating", "int8", "topk")
+
+
+def for_each_method(check: Callable[[str], None], methods: Sequence[str] = OWN_METHODS) -> None:
+    for method in methods:
+        try:
+            check(method)
+        except AssertionError as error:
+            raise AssertionError(f"{method}: {error}") from error
+
+
+def hooked(run: Run) -> HookedCommunication:
+    assert isinstance(run.communication, HookedCommunication)
+    return run.communication
+
+
+def check_ranks_are_identical_with_seven_buckets() -> None:
+    def check(method: str) -> None:
+        run = Run(settings(method))
+        run.train(0, 10)
+        assert len(hooked(run).state_dict()["buckets"]) == 7
+        assert_ranks_identical(run)
+        run.communication.close()
+
+    for_each_method(check)
+
+
+def check_ddp_options_and_dtypes() -> None:
+    def check(method: str) -> None:
+        for ddp in (
+            {"gradient_as_bucket_view": True},
+            {"static_graph": True},
+            {"gradient_as_bucket_view": True, "static_graph": True, "dtype": torch.bfloat16},
+            {"dtype": torch.bfloat16, "bucket_cap_mb": None},
+        ):
+            run = Run(settings(method), **ddp)
+            run.train(0, 6)
+            assert_ranks_identical(run)
+            run.communication.close()
+
+    for_each_method(check)
+
+
+def check_unused_parameters() -> None:
+    def skip(step: int) -> frozenset[int]:
+        everywhere = {step % 7}
+        here = {3} if dist.get_rank() == 0 and step % 2 else set()
+        return frozenset(everywhere | here)
+
+    def check(method: str) -> None:
+        for view in (False, True):
+            run = Run(settings(method), find_unused_parameters=True, gradient_as_bucket_view=view)
+            run.train(0, 12, skip=skip)
+            assert_ranks_identical(run)
+            run.communication.close()
+
+    for_each_method(check)
+
+
+def check_static_graph_with_an_unused_layer() -> None:
+    def check(method: str) -> None:
+        run = Run(settings(method), static_graph=True)
+        run.train(0, 6, skip=lambda step: frozenset({2}))
+        assert_ranks_identical(run)
+        run.communication.close()
+
+    for_each_method(check)
+
+
+def check_uncompressed_steps_equal_plain_ddp() -> None:
+    plain = Run(settings("none"))
+    plain.train(0, 6)
+    for method in ("powersgd", "powersgd-alternating"):
+        run = Run(settings(method, start_step=6))
+        run.train(0, 6)
+        assert torch.equal(run.parameters(), plain.parameters()), method
+        run.train(6, 7)
+        run.communication.close()
+
+
+def check_every_method_learns_like_plain_ddp() -> None:
+    plain = Run(settings("none"))
+    plain.train(0, 30)
+    start = Run(settings("none")).parameters()
+
+    def check(method: str) -> None:
+        run = Run(settings(method))
+        run.train(0, 30)
+        moved = (run.parameters() - start).norm()
+        apart = (run.parameters() - plain.parameters()).norm()
+        assert apart < 0.5 * moved, f"{apart} of {moved}"
+        run.communication.close()
+
+    for_each_method(check)
+
+
+def check_a_resumed_run_equals_the_uninterrupted_one() -> None:
+    def check(method: str) -> None:
+        whole = Run(settings(method))
+        whole.train(0, 7)
+        saved = whole.save()
+        whole.train(7, 12)
+        resumed = Run(settings(method))
+        assert resumed.load(saved) == ()
+        resumed.train(7, 12)
+        assert torch.equal(whole.parameters(), resumed.parameters()), "parameters differ"
+        assert hooked(resumed).step == 12
+        ours, theirs = whole.communication.state_dict(), resumed.communication.state_dict()
+        assert ours["buckets"] == theirs["buckets"]
+        for part in ("shared", "local"):
+            for kind, table in ours[part].items():
+                assert all(torch.equal(table[name], theirs[part][kind][name]) for name in table), f"{kind} differ"
+        whole.communication.close()
+        resumed.communication.close()
+
+    for_each_method(check)
+
+
+def check_a_run_resumed_before_its_start_step_equals_the_uninterrupted_one() -> None:
+    for method in ("powersgd", "powersgd-alternating"):
+        whole = Run(settings(method, start_step=5))
+        whole.train(0, 3)
+        saved = whole.save()
+        whole.train(3, 9)
+        resumed = Run(settings(method, start_step=5))
+        resumed.load(saved)
+        resumed.train(3, 9)
+        assert torch.equal(whole.parameters(), resumed.parameters()), method
+        whole.communication.close()
+        resumed.communication.close()
+
+
+def check_a_resumed_run_may_have_other_buckets() -> None:
+    def check(method: str) -> None:
+        run = Run(settings(method))
+        run.train(0, 5)
+        resumed = Run(settings(method), bucket_cap_mb=3 * SEVEN_BUCKETS_MB)
+        resumed.load(run.save())
+        resumed.train(5, 9)
+        assert_ranks_identical(resumed)
+        run.communication.close()
+        resumed.communication.close()
+
+    for_each_method(check)
+
+
+def check_state_of_another_world_keeps_the_shared_parts() -> None:
+    def check(method: str) -> None:
+        run = Run(settings(method))
+        run.train(0, 5)
+        state = run.communication.state_dict()
+        shared = state["shared"]
+        state |= {"world_size": 8, "rank": 7}
+        resumed = Run(settings(method))
+        notes = resumed.communication.load_state_dict(state)
+        assert len(notes) == 1 and "are reset" in notes[0], notes
+        assert hooked(resumed).step == 5
+        loaded = resumed.communication.state_dict()
+        assert all(not table for table in loaded["local"].values())
+        for kind, table in shared.items():
+            assert table and all(torch.equal(table[name], loaded["shared"][kind][name]) for name in table)
+        resumed.train(5, 7)
+        assert_ranks_identical(resumed)
+        run.communication.close()
+        resumed.communication.close()
+
+    for_each_method(check, STATEFUL)
+
+
+def check_states_of_different_steps_are_refused() -> None:
+    run = Run(settings("powersgd"))
+    run.train(0, 3)
+    state = run.communication.state_dict()
+    if dist.get_rank() == 0:
+        state["synchronisations"] += 1
+    with pytest.raises(UsageError, match="different runs or steps"):
+        run.communication.load_state_dict(state)
+    run.communication.close()
+
+
+def check_state_of_another_method_is_set_aside() -> None:
+    run = Run(settings("powersgd"))
+    run.train(0, 3)
+    other = Run(settings("int8"))
+    (note,) = other.communication.load_state_dict(run.communication.state_dict())
+    assert "powersgd is not used" in note
+    run.communication.close()
+    other.communication.close()
+
+
+def check_accumulation_counts_one_step_per_optimizer_step() -> None:
+    def check(method: str) -> None:
+        run = Run(settings(method))
+        run.train(0, 4, micro_steps=3)
+        assert hooked(run).step == 4
+        assert_ranks_identical(run)
+        run.communication.close()
+
+    for_each_method(check)
+    run = Run(settings("powersgd"))
+    run.communication.close()
+
+
+def check_bytes_are_counted() -> None:
+    ranks = dist.get_world_size()
+    gradient_bytes = sum(p.numel() for p in Layers().parameters()) * 4
+
+    def traffic(method: str, **options: object) -> tuple[float, float]:
+        run = Run(settings(method, **options))
+        run.train(0, 4)
+        step = run.communication.last_step
+        assert step is not None and step.gradient_bytes == gradient_bytes
+        run.communication.close()
+        return step.payload_bytes, step.wire_bytes
+
+    assert traffic("none") == (gradient_bytes, gradient_bytes * 2 * (ranks - 1) // ranks)
+    payload, wire = traffic("bf16")
+    assert payload == pytest.approx(gradient_bytes / 2, rel=0.01)
+    assert wire == pytest.approx(gradient_bytes * (ranks - 1) / ranks, rel=0.01)
+    payload, _ = traffic("powersgd")
+    assert payload == 7 * (2 * 24 * 2 + 24) * 4
+    payload, _ = traffic("powersgd", wire_dtype="bf16")
+    assert payload == 7 * (2 * 24 * 2 + 24) * 2
+    payload, _ = traffic("powersgd-alternating")
+    assert payload == 7 * (24 * 2 + 24) * 4
+    payload, _ = traffic("int8")
+    assert payload == pytest.approx(gradient_bytes / 4 * (1 + 4 / 32), rel=0.25)
+
+
+class Checkpointed(Layers):
+    def forward(self, x: Tensor, skip: frozenset[int] = frozenset()) -> Tensor:
+        for layer in self.layers:
+            x = checkpoint(nn.Sequential(layer, nn.Tanh()), x, use_reentrant=False) + x
+        return x
+
+
+def check_activation_checkpointing() -> None:
+    def check(method: str) -> None:
+        run = Run(settings(method), model=Checkpointed)
+        run.train(0, 5)
+        assert_ranks_identical(run)
+        run.communication.close()
+
+    for_each_method(check)
+
+
+def check_torch_hooks_run_where_they_are_safe() -> None:
+    for method in ("powersgd-torch", "fp16-torch"):
+        run = Run(settings(method), bucket_cap_mb=25)
+        run.train(0, 6)
+        assert_ranks_identical(run)
+        step = run.communication.last_step
+        assert step is not None and step.payload_bytes < step.gradient_bytes
+        again = Run(settings(method), bucket_cap_mb=25)
+        buffer = io.BytesIO()
+        torch.save(run.communication.state_dict(), buffer)
+        buffer.seek(0)
+        again.communication.load_state_dict(torch.load(buffer, weights_only=True))
+        again.train(6, 9)
+        assert_ranks_identical(again)
+
+
+def check_torch_powersgd_is_refused_where_it_hangs() -> None:
+    with pytest.raises(UsageError, match="7 buckets on gloo"):
+        Run(settings("powersgd-torch"))
+    with pytest.raises(UsageError, match="find_unused_parameters"):
+        Run(settings("powersgd-torch"), bucket_cap_mb=25, find_unused_parameters=True)
+    with pytest.raises(UsageError, match="start_step 1"):
+        Run(settings("powersgd-torch", start_step=1), bucket_cap_mb=25)
+
+
+def check_alternating_without_warm_start_is_refused() -> None:
+    with pytest.raises(UsageError, match="warm_start"):
+        Run(settings("powersgd-alternating", warm_start=False))
+
+
+def check_the_state_is_plain_enough_to_load_safely() -> None:
+    def check(method: str) -> None:
+        run = Run(settings(method))
+        run.train(0, 4)
+        buffer = io.BytesIO()
+        torch.save(run.communication.state_dict(), buffer)
+        buffer.seek(0)
+        state = torch.load(buffer, weights_only=True)
+        assert state["method"] == method and state["synchronisations"] == 4
+        assert len(everyone(torch.tensor(state["rank"]))) == dist.get_world_size()
+        run.communication.close()
+
+    for_each_method(check)

@@ -1,0 +1,116 @@
+"""Starts one gloo world that runs every check of a file, and reports each check by itself."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import traceback
+from datetime import timedelta
+from pathlib import Path
+
+CHECK_PREFIX = "check_"
+
+
+def check_names(checks: Path) -> list[str]:
+    """Return the names of the checks in a file, read without importing it (it needs torch)."""
+    tree = ast.parse(checks.read_text())
+    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return [name for name in names if name.startswith(CHECK_PREFIX)]
+
+
+def run_world(checks: Path, *, ranks: int, timeout: float = 240) -> dict[str, str]:
+    """Return for each check what went wrong, on any rank; "" where nothing did."""
+    names = check_names(checks)
+    assert names, f"no checks in {checks}"
+    with tempfile.TemporaryDirectory() as folder:
+        processes = start_ranks(["--checks", str(checks), "--out", folder], ranks=ranks, folder=Path(folder))
+        ended = wait_for(processes, timeout=timeout)
+        reports = [
+            json.loads(path.read_text()) if (path := Path(folder, f"{rank}.json")).exists() else {}
+            for rank in range(ranks)
+        ]
+    results = {}
+    for name in names:
+        wrong = [f"rank {rank}: {report.get(name, 'did not run')}" for rank, report in enumerate(reports)]
+        results[name] = "\n".join(line for line in wrong if not line.endswith(": "))
+    results["exit codes"] = "" if all(code == 0 for code, _ in ended) else str(ended)
+    return results
+
+
+def start_ranks(arguments: list[str], *, ranks: int, folder: Path) -> list[subprocess.Popen[str]]:
+    """Start `ranks` processes of this file that find each other through a file in `folder`."""
+    environment = os.environ | {
+        "WORLD_SIZE": str(ranks),
+        "OMP_NUM_THREADS": "1",
+        "RENDEZVOUS": f"file://{folder}/store",
+    }
+    return [
+        subprocess.Popen(
+            [sys.executable, __file__, *arguments],
+            env=environment | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+
+
+def wait_for(processes: list[subprocess.Popen[str]], *, timeout: float) -> list[tuple[int, str]]:
+    """Return each process's exit code and the end of its output; kills those that take more than `timeout` seconds."""
+    ended = []
+    for process in processes:
+        try:
+            output, _ = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, _ = process.communicate()
+        ended.append((process.returncode, output[-3000:]))
+    return ended
+
+
+def main() -> None:
+    import torch
+    import torch.distributed as dist
+
+    arguments = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=os.environ["RENDEZVOUS"],
+        rank=rank,
+        world_size=world_size,
+        timeout=timedelta(seconds=float(arguments.get("--timeout", 60))),
+    )
+    path = Path(arguments["--checks"])
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.parent))
+    spec.loader.exec_module(module)
+    report = {}
+    for name in check_names(path):
+        torch.manual_seed(1 + rank)
+        try:
+            getattr(module, name)()
+            report[name] = ""
+        except BaseException:  # noqa: BLE001 - whatever a check raises is its report
+            report[name] = traceback.format_exc()[-1500:]
+        Path(arguments["--out"], f"{rank}.json").write_text(json.dumps(report))
+        # A check that failed on one rank only must not meet the next check's collectives.
+        failed = torch.tensor([1.0 if report[name] else 0.0])
+        dist.all_reduce(failed)
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
