@@ -13,7 +13,8 @@ Kind = Literal["alone", "ddp", "torch-fp16", "torch-powersgd", "gradwire"]
 
 ALONE = "alone"
 PLAIN = "ddp"
-TORCH_POWERSGD = "torch-powersgd-r4"
+# torch's own PowerSGD over one bucket, by matrix_approximation_rank.
+TORCH_POWERSGD = {rank: f"torch-powersgd-r{rank}" for rank in (1, 4, 8, 32)}
 # Larger than the emulated model's gradients: everything in one bucket.
 _ONE_BUCKET_MB = 100.0
 
@@ -34,7 +35,7 @@ class Configuration:
 
 def _torch_powersgd(matrix_approximation_rank: int) -> Configuration:
     return Configuration(
-        name=f"torch-powersgd-r{matrix_approximation_rank}",
+        name=TORCH_POWERSGD[matrix_approximation_rank],
         kind="torch-powersgd",
         bucket_cap_mb=_ONE_BUCKET_MB,
         compression={"matrix_approximation_rank": matrix_approximation_rank},
@@ -55,7 +56,7 @@ TABLE: tuple[Configuration, ...] = (
     Configuration(name="ddp-100", kind="ddp", bucket_cap_mb=_ONE_BUCKET_MB),
     Configuration(name="torch-fp16", kind="torch-fp16"),
     Configuration(name="torch-fp16-5", kind="torch-fp16", bucket_cap_mb=5.0),
-    *(_torch_powersgd(rank) for rank in (1, 4, 8, 32)),
+    *(_torch_powersgd(rank) for rank in TORCH_POWERSGD),
     _own("fp16-5", "fp16"),
     _own("bf16-5", "bf16"),
     _own("powersgd-r4", "powersgd", matrix_approximation_rank=4),
@@ -68,10 +69,13 @@ TABLE: tuple[Configuration, ...] = (
     _own("topk-5", "topk"),
 )
 
-# "issue" has what the package's promises are about, "fit" what the cost model is fitted to.
 SETS: dict[str, tuple[str, ...]] = {
-    "baseline": (PLAIN, TORCH_POWERSGD),
-    "buckets": ("ddp*",),
+    "baseline": (PLAIN, TORCH_POWERSGD[4]),
+    # What the package's promises are about.
+    "targets": (
+        *("ddp-auto", TORCH_POWERSGD[32], "bf16-5", "powersgd-r4", "powersgd-r4-bf16", "powersgd-r32-bf16"),
+        *("alternating-r4-bf16", "int8-5"),
+    ),
     "torch": ("ddp*", "torch-*"),
     "all": ("*",),
 }

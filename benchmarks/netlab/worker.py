@@ -102,6 +102,8 @@ def _visit(subject: _Subject, number: int) -> Sample:
         subject.step()
         step_seconds.append(time.perf_counter() - started)
     cpu = time.process_time() - cpu
+    # A rank may end while its last packets still wait in its own queue; a barrier's packets wait behind them.
+    dist.barrier()
     sent_after, received_after = interface_bytes()
     ranks = gathered((step_seconds, sent_after - sent, received_after - received))
     steps = subject.steps_per_visit

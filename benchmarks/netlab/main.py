@@ -1,0 +1,109 @@
+"""Parses the lab's command line, moves into namespaces of its own where links are shaped, and runs one verb."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.netlab.bench import bench, write_report
+from benchmarks.netlab.configurations import SETS, choose
+from benchmarks.netlab.emulated import LAYERS, WIDTH
+from benchmarks.netlab.isolate import isolation, run_isolated
+from benchmarks.netlab.job import Pace
+from benchmarks.netlab.rows import read_rows
+from gradwire.errors import EnvironmentNotFit, GradwireError
+
+# Set by this module alone, for the copy of itself that it starts inside the namespaces.
+_INSIDE_VARIABLE = "NETLAB_INSIDE"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the lab and return its exit code: 4 where links cannot be shaped, 5 where a required target is missed."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.link == "shaped" and options.verb != "report" and not os.environ.get(_INSIDE_VARIABLE):
+            return _start_inside(arguments)
+        return int(options.run(options))
+    except GradwireError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+
+
+def _start_inside(arguments: Sequence[str]) -> int:
+    wrapper, reason = isolation()
+    if wrapper is None:
+        raise EnvironmentNotFit(
+            f"skipped: this system does not let the lab have network namespaces of its own ({reason}). "
+            "Run it as root, or allow unprivileged user namespaces, or measure without shaping: --link loopback"
+        )
+    command = ["env", f"{_INSIDE_VARIABLE}=1", sys.executable, "-m", "benchmarks.netlab", *arguments]
+    return run_isolated(wrapper, command)
+
+
+def _bench(options: argparse.Namespace) -> int:
+    return bench(
+        hosts=options.hosts,
+        rates=[None] if options.link == "loopback" else options.rates,
+        modes=options.modes,
+        configurations=choose(options.configurations),
+        compute_seconds=options.compute_seconds,
+        pace=Pace(rounds=options.rounds, visit_seconds=options.visit_seconds, most_steps=options.most_steps),
+        folder=options.out,
+        timeout_seconds=options.timeout,
+        require_targets=options.require_targets,
+    )
+
+
+def _report(options: argparse.Namespace) -> int:
+    print(write_report([row for path in options.rows for row in read_rows(path)], options.out))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.netlab", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+
+    measure = verbs.add_parser("bench", help="step time, scaling efficiency and bytes of every configuration")
+    measure.set_defaults(run=_bench)
+    _add_link_options(measure)
+    measure.add_argument("--modes", type=_words, default=["emulated"], help="emulated, real, or both with a comma")
+    measure.add_argument(
+        "--configurations", type=_words, default=["all"], help=f"names, patterns, or sets: {', '.join(SETS)}"
+    )
+    measure.add_argument("--compute-seconds", type=float, default=0.21, help="compute of an emulated step")
+    measure.add_argument("--rounds", type=int, default=5, help="visits of each configuration, in turn")
+    measure.add_argument("--visit-seconds", type=float, default=1.5, help="time of one visit, if two steps fit")
+    measure.add_argument("--most-steps", type=int, default=6, help="steps of one visit at most")
+    measure.add_argument("--require-targets", action="store_true", help="exit 5 where a target is missed")
+
+    again = verbs.add_parser("report", help="tables and chart again, from raw rows")
+    again.set_defaults(run=_report, link=None)
+    again.add_argument("rows", type=Path, nargs="+")
+    again.add_argument("--out", type=Path, default=Path("runs/netlab"))
+    return parser
+
+
+def _add_link_options(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = f"The emulated model: {LAYERS} layers of width {WIDTH}."
+    parser.add_argument("--link", choices=("shaped", "loopback"), default="shaped")
+    parser.add_argument("--rates", type=_numbers, default=[1000.0, 100.0], help="Mb/s, with commas")
+    parser.add_argument("--hosts", type=_counts, default=[2], help="numbers of hosts, with commas")
+    parser.add_argument("--timeout", type=float, default=900.0, help="seconds that one launch may take")
+    parser.add_argument("--out", type=Path, default=Path("runs/netlab"))
+
+
+def _words(text: str) -> list[str]:
+    return text.split(",")
+
+
+def _numbers(text: str) -> list[float]:
+    return [float(word) for word in text.split(",")]
+
+
+def _counts(text: str) -> list[int]:
+    return [int(word) for word in text.split(",")]
