@@ -8,10 +8,10 @@ from pathlib import Path
 
 from benchmarks.netlab.chart import chart_svg
 from benchmarks.netlab.configurations import Configuration
-from benchmarks.netlab.figures import figures
+from benchmarks.netlab.figures import Place, figures
 from benchmarks.netlab.job import Pace
 from benchmarks.netlab.launch import measure
-from benchmarks.netlab.report import csv_text, report_text
+from benchmarks.netlab.report import csv_text, place_name, report_text
 from benchmarks.netlab.rows import Mode, Row, write_rows
 from benchmarks.netlab.targets import outcomes
 from gradwire.errors import ThresholdNotMet
@@ -41,7 +41,8 @@ def bench(
     for mode in modes:
         for count in hosts:
             for rate in rates:
-                print(f"{count} hosts, {rate or 'loopback'} Mb/s, {mode} ...", file=sys.stderr, flush=True)
+                where = place_name(Place(hosts=count, rate_mbit=rate, mode=mode))
+                print(f"{where}, {mode} compute ...", file=sys.stderr, flush=True)
                 measured = measure(
                     hosts=count,
                     rate_mbit=rate,

@@ -57,7 +57,7 @@ def _draw(efficiency: Axes, sent: Axes, measured: Mapping[Place, Sequence[Figure
         megabytes = [figure.sent_bytes / 1e6 for figure in shown]
         sent.plot(megabytes, rows, linestyle="none", alpha=0.8, color=colour, marker=marker)
     efficiency.set_xlim(0, 1.02)
-    efficiency.set_xlabel("scaling efficiency: compute alone / step (line: smallest to largest of the rounds)")
+    efficiency.set_xlabel("scaling efficiency (line: range over the rounds)")
     sent.set_xscale("log")
     sent.set_xlabel("MB sent per step and host, interface counters")
     for axes in (efficiency, sent):

@@ -15,6 +15,8 @@ ALONE = "alone"
 PLAIN = "ddp"
 # torch's own PowerSGD over one bucket, by matrix_approximation_rank.
 TORCH_POWERSGD = {rank: f"torch-powersgd-r{rank}" for rank in (1, 4, 8, 32)}
+# torch's hook needs two steps of full gradients before it may compress with error feedback; so do all others here.
+FIRST_COMPRESSED_STEP = 2
 # Larger than the emulated model's gradients: everything in one bucket.
 _ONE_BUCKET_MB = 100.0
 
@@ -77,6 +79,11 @@ SETS: dict[str, tuple[str, ...]] = {
         *("alternating-r4-bf16", "int8-5"),
     ),
     "torch": ("ddp*", "torch-*"),
+    # One of each method: what the convergence benchmark trains.
+    "methods": (
+        *("bf16-5", "powersgd-r4", "powersgd-r4-bf16", "powersgd-r32-bf16", "alternating-r4-bf16"),
+        *("alternating-r32-bf16", "int8-5", "topk-5"),
+    ),
     "all": ("*",),
 }
 

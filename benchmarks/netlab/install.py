@@ -11,11 +11,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.netlab.configurations import Configuration
+from benchmarks.netlab.configurations import FIRST_COMPRESSED_STEP, Configuration
 from gradwire.documents.recipe_schema import Compression
-
-# torch's hook needs two steps of full gradients before it may compress with error feedback; Gradwire's do as well here.
-FIRST_COMPRESSED_STEP = 2
 
 
 def nothing_to_close() -> None:

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.netlab.bench import bench, write_report
-from benchmarks.netlab.configurations import SETS, choose
+from benchmarks.netlab.configurations import ALONE, FIRST_COMPRESSED_STEP, SETS, choose
+from benchmarks.netlab.convergence import train
 from benchmarks.netlab.emulated import LAYERS, WIDTH
 from benchmarks.netlab.isolate import isolation, run_isolated
 from benchmarks.netlab.job import Pace
+from benchmarks.netlab.loss_rows import TrainingJob
 from benchmarks.netlab.rows import read_rows
 from gradwire.errors import EnvironmentNotFit, GradwireError
 
@@ -59,6 +61,24 @@ def _bench(options: argparse.Namespace) -> int:
     )
 
 
+def _convergence(options: argparse.Namespace) -> int:
+    job = TrainingJob(
+        configurations=tuple(row for row in choose(options.configurations) if row.name != ALONE),
+        seeds=tuple(options.seeds),
+        steps=options.steps,
+        most_steps=options.most_steps,
+        block_steps=options.block_steps,
+        batch_size_per_gpu=options.batch_size,
+        learning_rate=options.learning_rate,
+        start_step=options.start_step,
+        out=str((options.out / "convergence.json").resolve()),
+    )
+    for hosts in options.hosts:
+        for rate in [None] if options.link == "loopback" else options.rates:
+            print(train(job, hosts=hosts, rate_mbit=rate, folder=options.out, timeout_seconds=options.timeout))
+    return 0
+
+
 def _report(options: argparse.Namespace) -> int:
     print(write_report([row for path in options.rows for row in read_rows(path)], options.out))
     return 0
@@ -70,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
 
     measure = verbs.add_parser("bench", help="step time, scaling efficiency and bytes of every configuration")
     measure.set_defaults(run=_bench)
-    _add_link_options(measure)
+    _add_link_options(measure, rates=[1000.0, 100.0], timeout=900.0)
     measure.add_argument("--modes", type=_words, default=["emulated"], help="emulated, real, or both with a comma")
     measure.add_argument(
         "--configurations", type=_words, default=["all"], help=f"names, patterns, or sets: {', '.join(SETS)}"
@@ -81,6 +101,20 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--most-steps", type=int, default=6, help="steps of one visit at most")
     measure.add_argument("--require-targets", action="store_true", help="exit 5 where a target is missed")
 
+    learn = verbs.add_parser("convergence", help="train to equal steps and to plain DDP's loss")
+    learn.set_defaults(run=_convergence)
+    _add_link_options(learn, rates=[100.0], timeout=3600.0)
+    learn.add_argument("--configurations", type=_words, default=["methods"])
+    learn.add_argument("--seeds", type=_counts, default=[1], help="with commas")
+    learn.add_argument(
+        "--steps", type=int, default=150, help="equal steps; plain DDP's loss there is the loss to reach"
+    )
+    learn.add_argument("--most-steps", type=int, default=300)
+    learn.add_argument("--block-steps", type=int, default=10, help="steps of one turn, then an evaluation")
+    learn.add_argument("--batch-size", type=int, default=4, help="windows of 64 bytes per rank")
+    learn.add_argument("--learning-rate", type=float, default=1e-3)
+    learn.add_argument("--start-step", type=int, default=FIRST_COMPRESSED_STEP)
+
     again = verbs.add_parser("report", help="tables and chart again, from raw rows")
     again.set_defaults(run=_report, link=None)
     again.add_argument("rows", type=Path, nargs="+")
@@ -88,12 +122,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_link_options(parser: argparse.ArgumentParser) -> None:
+def _add_link_options(parser: argparse.ArgumentParser, *, rates: list[float], timeout: float) -> None:
     parser.epilog = f"The emulated model: {LAYERS} layers of width {WIDTH}."
     parser.add_argument("--link", choices=("shaped", "loopback"), default="shaped")
-    parser.add_argument("--rates", type=_numbers, default=[1000.0, 100.0], help="Mb/s, with commas")
+    parser.add_argument("--rates", type=_numbers, default=rates, help="Mb/s, with commas")
     parser.add_argument("--hosts", type=_counts, default=[2], help="numbers of hosts, with commas")
-    parser.add_argument("--timeout", type=float, default=900.0, help="seconds that one launch may take")
+    parser.add_argument("--timeout", type=float, default=timeout, help="seconds that one launch may take")
     parser.add_argument("--out", type=Path, default=Path("runs/netlab"))
 
 

@@ -121,7 +121,8 @@ def _link_line(link: Link) -> str:
     return (
         f"Calibrated in this run: one TCP connection carries {link.raw_bits_per_second / 1e6:.1f} Mb/s, a byte takes "
         f"{link.round_trip_seconds * 1e6:.0f} us there and back; "
-        f"an all-reduce takes {link.latency_seconds * 1e6:.0f} us and averages {link.bytes_per_second / 1e6:.2f} MB/s of gradients."
+        f"an all-reduce takes {link.latency_seconds * 1e6:.0f} us and averages "
+        f"{link.bytes_per_second / 1e6:.2f} MB/s of gradients."
     )
 
 
