@@ -11,7 +11,7 @@ from torch import Tensor, nn
 VOCABULARY = 256
 
 
-class ByteModel(nn.Module):
+class ByteModel(nn.Module):  # type: ignore[misc]  # torch is untyped here
     """A causal transformer over bytes: [batch, length] integers in, mean cross-entropy of the next byte (nats) out."""
 
     def __init__(self, *, width: int, layers: int, heads: int, length: int) -> None:
@@ -25,9 +25,7 @@ class ByteModel(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, VOCABULARY)
         self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(length), persistent=False)
-        for module in self.modules():
-            if isinstance(module, nn.Embedding | nn.Linear):
-                nn.init.normal_(module.weight, std=0.02)
+        nn.init.normal_(self.embedding.weight, std=0.5)
 
     def forward(self, windows: Tensor) -> Tensor:
         """Return the loss of predicting `windows[:, 1:]` from `windows[:, :-1]`."""

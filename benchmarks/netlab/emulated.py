@@ -32,7 +32,7 @@ def layer_shapes(width: int) -> tuple[tuple[int, ...], ...]:
     )
 
 
-class EmulatedModel(nn.Module):
+class EmulatedModel(nn.Module):  # type: ignore[misc]  # torch is untyped here
     """`layers` transformer-sized layers that take `compute_seconds` per step: a third forward, the rest backward.
 
     A layer's gradients appear together at the end of its share of backward, last layer first. They are fixed random
@@ -61,7 +61,7 @@ class EmulatedModel(nn.Module):
         return activations
 
 
-class _SleepingLayer(torch.autograd.Function):
+class _SleepingLayer(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(
         ctx: Any,

@@ -15,7 +15,8 @@ from benchmarks.netlab.emulated import LAYERS, WIDTH
 from benchmarks.netlab.isolate import isolation, run_isolated
 from benchmarks.netlab.job import Pace
 from benchmarks.netlab.loss_rows import TrainingJob
-from benchmarks.netlab.rows import read_rows
+from benchmarks.netlab.prediction_report import prediction_text
+from benchmarks.netlab.rows import Row, read_rows
 from gradwire.errors import EnvironmentNotFit, GradwireError
 
 # Set by this module alone, for the copy of itself that it starts inside the namespaces.
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the lab and return its exit code: 4 where links cannot be shaped, 5 where a required target is missed."""
     options = _parser().parse_args(arguments)
     try:
-        if options.link == "shaped" and options.verb != "report" and not os.environ.get(_INSIDE_VARIABLE):
+        if options.link == "shaped" and not os.environ.get(_INSIDE_VARIABLE):
             return _start_inside(arguments)
         return int(options.run(options))
     except GradwireError as error:
@@ -79,9 +80,20 @@ def _convergence(options: argparse.Namespace) -> int:
     return 0
 
 
-def _report(options: argparse.Namespace) -> int:
-    print(write_report([row for path in options.rows for row in read_rows(path)], options.out))
+def _model(options: argparse.Namespace) -> int:
+    rows = _read(options.rows)
+    rates = [None if word == "loopback" else float(word) for word in options.fit]
+    print(prediction_text(rows, fitted_rates=rates, compute_seconds=options.compute_seconds))
     return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    print(write_report(_read(options.rows), options.out))
+    return 0
+
+
+def _read(paths: Sequence[Path]) -> list[Row]:
+    return [row for path in paths for row in read_rows(path)]
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -117,8 +129,19 @@ def _parser() -> argparse.ArgumentParser:
 
     again = verbs.add_parser("report", help="tables and chart again, from raw rows")
     again.set_defaults(run=_report, link=None)
-    again.add_argument("rows", type=Path, nargs="+")
+    again.add_argument("rows", type=Path, nargs="+", help="rows.jsonl of one run or more")
     again.add_argument("--out", type=Path, default=Path("runs/netlab"))
+
+    model = verbs.add_parser("model", help="the cost model beside raw rows, and when compression pays")
+    model.set_defaults(run=_model, link=None)
+    model.add_argument("rows", type=Path, nargs="+", help="rows.jsonl of one run or more")
+    model.add_argument(
+        "--fit",
+        type=_words,
+        default=["10000"],
+        help="rates in Mb/s, or loopback, whose rows are fitted; others are held out",
+    )
+    model.add_argument("--compute-seconds", type=float, default=0.21, help="compute of the step that advice is for")
     return parser
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+LOOPBACK = "lo"
 _SUBNET = "10.77.0"
 _SWITCH = "switch0"
 _NETNS_FOLDER = Path("/run/netns")
@@ -33,7 +34,7 @@ class Host:
 
 def loopback_hosts(count: int) -> tuple[Host, ...]:
     """Return `count` times this machine over its loopback interface, as it is."""
-    return tuple(Host(name=f"host{n}", address="127.0.0.1", interface="lo", prefix=()) for n in range(count))
+    return tuple(Host(name=f"host{n}", address="127.0.0.1", interface=LOOPBACK, prefix=()) for n in range(count))
 
 
 @contextmanager
@@ -81,7 +82,7 @@ def _connect(host: Host, port: str, rate_mbit: float) -> None:
     _run("ip", "link", "add", port, "type", "veth", "peer", "name", host.interface, "netns", host.name)
     _run("ip", "link", "set", port, "master", _SWITCH)
     _run("ip", *inside, "address", "add", f"{host.address}/24", "dev", host.interface)
-    _run("ip", *inside, "link", "set", "lo", "up")
+    _run("ip", *inside, "link", "set", LOOPBACK, "up")
     _quiet_up((), port)
     _quiet_up(inside, host.interface)
     _run("tc", "qdisc", "add", "dev", port, "root", *tbf_words(rate_mbit))

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from benchmarks.netlab.job import HOSTS_VARIABLE
+from benchmarks.netlab.network import LOOPBACK
 
 _TIMEOUT = timedelta(seconds=120)
 _PROBES = 20
@@ -36,13 +37,17 @@ def leave() -> NoReturn:
 
 
 def interface_bytes() -> tuple[int, int]:
-    """Return what this host's interface has sent and received, in bytes, as the kernel counts."""
+    """Return what this host's interface has sent and received, in bytes, as the kernel counts.
+
+    Over loopback, which all hosts share, it is each one's part.
+    """
     name = os.environ[HOSTS_VARIABLE]
     for line in Path("/proc/self/net/dev").read_text().splitlines():
         head, _, counts = line.partition(":")
         if head.strip() == name:
             fields = counts.split()
-            return int(fields[8]), int(fields[0])
+            sharing = dist.get_world_size() if name == LOOPBACK else 1
+            return int(fields[8]) // sharing, int(fields[0]) // sharing
     raise LookupError(f"no interface {name} on this host")
 
 
