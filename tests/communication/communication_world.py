@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +24,7 @@ def check_names(checks: Path) -> list[str]:
     return [name for name in names if name.startswith(CHECK_PREFIX)]
 
 
-def run_world(checks: Path, *, ranks: int, timeout: float = 240) -> dict[str, str]:
+def run_world(checks: Path, *, ranks: int, timeout: float = 200) -> dict[str, str]:
     """Return for each check what went wrong, on any rank; "" where nothing did."""
     names = check_names(checks)
     assert names, f"no checks in {checks}"
@@ -62,15 +63,20 @@ def start_ranks(arguments: list[str], *, ranks: int, folder: Path) -> list[subpr
 
 
 def wait_for(processes: list[subprocess.Popen[str]], *, timeout: float) -> list[tuple[int, str]]:
-    """Return each process's exit code and the end of its output; kills those that take more than `timeout` seconds."""
+    """Return each process's exit code and the end of its output; kills all `timeout` seconds from now."""
+    deadline = time.monotonic() + timeout
     ended = []
-    for process in processes:
-        try:
-            output, _ = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
+    try:
+        for process in processes:
+            try:
+                output, _ = process.communicate(timeout=max(deadline - time.monotonic(), 0.1))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                output, _ = process.communicate()
+            ended.append((process.returncode, output[-3000:]))
+    finally:
+        for process in processes:
             process.kill()
-            output, _ = process.communicate()
-        ended.append((process.returncode, output[-3000:]))
     return ended
 
 

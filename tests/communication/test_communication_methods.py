@@ -12,7 +12,7 @@ CHECKS = Path(__file__).with_name("checks_methods.py")
 pytestmark = pytest.mark.distributed
 
 
-@pytest.fixture(scope="module", params=[2, 4], ids=["2 ranks", "4 ranks"])
+@pytest.fixture(scope="module", params=[2, 4], ids=["2-ranks", "4-ranks"])
 def results(request: pytest.FixtureRequest) -> dict[str, str]:
     return run_world(CHECKS, ranks=request.param)
 

@@ -143,7 +143,8 @@ class HookedCommunication:
 
     def close(self) -> None:
         self._dispatcher.close()
-        self._lanes.close()
+        if self.failure is None:
+            self._lanes.close()
 
     def _take_over(self, state: Mapping[str, Any]) -> list[str]:
         notes = []

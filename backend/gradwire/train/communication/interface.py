@@ -82,4 +82,4 @@ class GradientCommunication(Protocol):
         """Take over a saved state, on all ranks together; return one sentence for each thing that starts anew."""
 
     def close(self) -> None:
-        """End threads and private process groups; call it before the process group is destroyed."""
+        """End the thread that communicates; every rank calls this before the process group is destroyed."""

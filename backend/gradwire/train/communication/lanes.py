@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+# Private groups that nobody uses at the moment, by the group whose ranks they share. A destroyed group cannot be made
+# again (torch would give it the same name, and gloo would find the old one's addresses), so it is used again instead.
+_FREE: WeakKeyDictionary[dist.ProcessGroup, list[dist.ProcessGroup]] = WeakKeyDictionary()
 
 
 class Lanes:
@@ -24,13 +29,10 @@ class Lanes:
         self.payload_bytes = 0
         self.wire_bytes = 0
         self._private = device.type == "cpu" and self.world_size > 1
+        self._process_group = process_group
         if self._private:
-            ranks = dist.get_process_group_ranks(process_group)
-            timeout: timedelta = process_group._get_backend(device).options._timeout
-            self._groups = [
-                dist.new_group(ranks, timeout=timeout, backend="gloo", use_local_synchronization=True)
-                for _ in range(count)
-            ]
+            free = _FREE.setdefault(process_group, [])
+            self._groups = [free.pop() if free else _twin(process_group, device) for _ in range(count)]
         else:
             self._groups = [process_group] * count
 
@@ -54,10 +56,9 @@ class Lanes:
         self.payload_bytes = self.wire_bytes = 0
 
     def close(self) -> None:
-        """Destroy the private groups."""
+        """Hand back the private groups; on every rank, and only when no collective is under way or has failed."""
         if self._private:
-            for group in self._groups:
-                dist.destroy_process_group(group)
+            _FREE[self._process_group] += self._groups[::-1]
             self._private = False
 
     def _count(self, tensor: Tensor, halves: int) -> None:
@@ -65,3 +66,10 @@ class Lanes:
         size = tensor.numel() * tensor.element_size()
         self.payload_bytes += size * halves // 2
         self.wire_bytes += size * halves * (self.world_size - 1) // self.world_size
+
+
+def _twin(process_group: dist.ProcessGroup, device: torch.device) -> dist.ProcessGroup:
+    """Return a new gloo group with the ranks and the timeout of `process_group`."""
+    timeout: timedelta = process_group._get_backend(device).options._timeout
+    ranks = dist.get_process_group_ranks(process_group)
+    return dist.new_group(ranks, timeout=timeout, backend="gloo", use_local_synchronization=True)
