@@ -6,7 +6,7 @@ BIN    := .venv/bin
 export TORCH_EXTENSIONS_DIR ?= $(CURDIR)/.torch_extensions
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast lint format documents wheel clean
+.PHONY: help demo test test-fast bench-comm bench-convergence lint format documents wheel clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -19,6 +19,13 @@ test: .venv/installed-dev ## Install, then run every test that this machine can 
 
 test-fast: .venv/installed-dev ## Only the tests that start no worker processes
 	$(BIN)/python -m pytest -m 'not distributed and not slow'
+
+# LAB="--rates 1000,200,100 --hosts 2,4 --modes emulated,real" measures more; see `python -m benchmarks.netlab bench --help`.
+bench-comm: .venv/installed-dev ## Gradient communication over slow links: step time, scaling efficiency, bytes; a table and a chart
+	$(BIN)/python -m benchmarks.netlab bench $(LAB)
+
+bench-convergence: .venv/installed-dev ## Train with every method to equal steps and to equal loss over a 100 Mb/s link (half an hour)
+	$(BIN)/python -m benchmarks.netlab convergence $(LAB)
 
 lint: .venv/installed-dev ## Check style, types, layers and that the documents match their schemas
 	$(BIN)/ruff check .

@@ -56,6 +56,7 @@ TABLE: tuple[Configuration, ...] = (
     Configuration(name="ddp-1", kind="ddp", bucket_cap_mb=1.0),
     Configuration(name="ddp-5", kind="ddp", bucket_cap_mb=5.0),
     Configuration(name="ddp-100", kind="ddp", bucket_cap_mb=_ONE_BUCKET_MB),
+    Configuration(name="ddp-auto", kind="ddp", bucket_cap_mb=2.0),
     Configuration(name="torch-fp16", kind="torch-fp16"),
     Configuration(name="torch-fp16-5", kind="torch-fp16", bucket_cap_mb=5.0),
     *(_torch_powersgd(rank) for rank in TORCH_POWERSGD),

@@ -17,8 +17,8 @@ _WRAPPER = (
 _AS_OTHER_USER = ("--user", "--map-root-user")
 _TOOLS = ("setpriv", "unshare", "nsenter", "mount", "ip", "tc")
 _SYSTEM_PATHS = "/usr/sbin:/sbin"
+_OWN_RUN = ("sh", "-c", 'mount -t tmpfs tmpfs /run && exec "$@"', "sh")
 _TRIAL = """set -e
-mount -t tmpfs tmpfs /run
 ip netns add trial
 ip link add port0 type veth peer name eth0 netns trial
 ip link add switch0 type bridge
@@ -41,7 +41,7 @@ def isolation() -> tuple[tuple[str, ...] | None, str]:
     if missing:
         return None, f"missing: {', '.join(missing)} (Debian: apt install iproute2 util-linux)"
     start, namespaces = _WRAPPER
-    ways = [(*start, *namespaces), (*start, *_AS_OTHER_USER, *namespaces)]
+    ways = [(*start, *namespaces, *_OWN_RUN), (*start, *_AS_OTHER_USER, *namespaces, *_OWN_RUN)]
     reason = ""
     for wrapper in ways[0 if os.geteuid() == 0 else 1 :]:
         trial = subprocess.run(

@@ -41,7 +41,8 @@ def loopback_hosts(count: int) -> tuple[Host, ...]:
 def linked_hosts(count: int, rate_mbit: float) -> Iterator[tuple[Host, ...]]:
     """Yield `count` hosts on one switch, each link limited to `rate_mbit` Mb/s in both directions.
 
-    They hear nothing but each other. Raises CalledProcessError with what `ip` or `tc` said where a step fails.
+    They hear nothing but each other. Names are free to choose: `isolate` gives the lab a /run of its own. Raises
+    CalledProcessError with what `ip` or `tc` said where a step fails.
     """
     hosts = tuple(
         Host(
@@ -52,8 +53,6 @@ def linked_hosts(count: int, rate_mbit: float) -> Iterator[tuple[Host, ...]]:
         )
         for number in range(count)
     )
-    if not _NETNS_FOLDER.exists():
-        _run("mount", "-t", "tmpfs", "tmpfs", "/run")
     try:
         _run("ip", "link", "add", _SWITCH, "type", "bridge")
         _quiet_up((), _SWITCH)

@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from gradwire.errors import UsageError
+
 Mode = Literal["emulated", "real"]
 
 
@@ -73,6 +75,16 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Return the rows of a file that `write_rows` wrote."""
+    """Return the rows of a file that `write_rows` wrote; raises UsageError, with the line, where it did not."""
     decoder = msgspec.json.Decoder(Row)
-    return [decoder.decode(line) for line in path.read_bytes().splitlines() if line]
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(decoder.decode(line))
+        except msgspec.DecodeError as error:
+            raise UsageError(f"{path}:{number}: not a row of the lab: {error}") from error
+    return rows
