@@ -222,8 +222,27 @@ def check_accumulation_counts_one_step_per_optimizer_step() -> None:
         run.communication.close()
 
     for_each_method(check)
-    run = Run(settings("powersgd"))
-    run.communication.close()
+
+
+def check_static_graph_with_accumulation_synchronises_once_more() -> None:
+    def check(method: str) -> None:
+        run = Run(settings(method), static_graph=True, extra_synchronisations=1)
+        run.train(0, 4, micro_steps=2, synchronise_first=True)
+        assert hooked(run).step == 4
+        assert_ranks_identical(run)
+        run.communication.close()
+
+    for_each_method(check)
+
+
+def check_torch_compile() -> None:
+    for method in ("powersgd", "int8"):
+        # torch asserts where buckets are smaller than its first one, 1 MiB.
+        run = Run(settings(method), bucket_cap_mb=1)
+        run.compile()
+        run.train(0, 4)
+        assert_ranks_identical(run)
+        run.communication.close()
 
 
 def check_bytes_are_counted() -> None:

@@ -57,18 +57,33 @@ class Run:
         model: Callable[[], nn.Module] = Layers,
         dtype: torch.dtype = torch.float32,
         bucket_cap_mb: float | None = SEVEN_BUCKETS_MB,
+        extra_synchronisations: int = 0,
         **ddp: Any,
     ) -> None:
         torch.manual_seed(0)
         self.model = DistributedDataParallel(model().to(dtype), bucket_cap_mb=bucket_cap_mb, **ddp)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
         self.communication: GradientCommunication = register(
-            self.model, compression, process_group=dist.distributed_c10d._get_default_group()
+            self.model,
+            compression,
+            process_group=dist.distributed_c10d._get_default_group(),
+            extra_synchronisations=extra_synchronisations,
         )
         self.dtype = dtype
+        self._forward: Callable[..., Tensor] = self.model
+
+    def compile(self) -> None:
+        """Run the model through torch.compile; without code generation, which takes long."""
+        self._forward = torch.compile(self.model, backend="aot_eager")
 
     def train(
-        self, first: int, last: int, *, micro_steps: int = 1, skip: Callable[[int], frozenset[int]] | None = None
+        self,
+        first: int,
+        last: int,
+        *,
+        micro_steps: int = 1,
+        skip: Callable[[int], frozenset[int]] | None = None,
+        synchronise_first: bool = False,
     ) -> None:
         """Train steps `first` to `last` - 1 on data that depends on nothing but step, micro-step and rank."""
         for step in range(first, last):
@@ -76,8 +91,9 @@ class Run:
             for micro_step in range(micro_steps):
                 seed = (step * micro_steps + micro_step) * dist.get_world_size() + dist.get_rank()
                 x = torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(seed)).to(self.dtype)
-                with self.model.no_sync() if micro_step < micro_steps - 1 else nullcontext():
-                    output = self.model(x, skip(step)) if skip else self.model(x)
+                synchronise = micro_step == micro_steps - 1 or (synchronise_first and step == micro_step == 0)
+                with nullcontext() if synchronise else self.model.no_sync():
+                    output = self._forward(x, skip(step)) if skip else self._forward(x)
                     output.square().mean().backward()
             self.optimizer.step()
 

@@ -43,8 +43,10 @@ def run_world(checks: Path, *, ranks: int, timeout: float = 200) -> dict[str, st
     return results
 
 
-def start_ranks(arguments: list[str], *, ranks: int, folder: Path) -> list[subprocess.Popen[str]]:
-    """Start `ranks` processes of this file that find each other through a file in `folder`."""
+def start_ranks(
+    arguments: list[str], *, ranks: int, folder: Path, script: Path = Path(__file__)
+) -> list[subprocess.Popen[str]]:
+    """Start `ranks` processes of `script` that find each other through a file in `folder`."""
     environment = os.environ | {
         "WORLD_SIZE": str(ranks),
         "OMP_NUM_THREADS": "1",
@@ -52,7 +54,7 @@ def start_ranks(arguments: list[str], *, ranks: int, folder: Path) -> list[subpr
     }
     return [
         subprocess.Popen(
-            [sys.executable, __file__, *arguments],
+            [sys.executable, str(script), *arguments],
             env=environment | {"RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -80,20 +82,37 @@ def wait_for(processes: list[subprocess.Popen[str]], *, timeout: float) -> list[
     return ended
 
 
+def join_world(*, timeout: float) -> None:
+    """Join the world that `start_ranks` started; collectives fail after `timeout` seconds."""
+    import torch.distributed as dist
+
+    dist.init_process_group(
+        "gloo",
+        init_method=os.environ["RENDEZVOUS"],
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        timeout=timedelta(seconds=timeout),
+    )
+
+
+def leave_world() -> None:
+    """End this process cleanly: an ordinary exit aborts now and then once gloo has run callbacks."""
+    import torch.distributed as dist
+
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)
+
+
 def main() -> None:
     import torch
     import torch.distributed as dist
 
     arguments = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    rank = int(os.environ["RANK"])
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=os.environ["RENDEZVOUS"],
-        rank=rank,
-        world_size=world_size,
-        timeout=timedelta(seconds=float(arguments.get("--timeout", 60))),
-    )
+    join_world(timeout=float(arguments.get("--timeout", 60)))
     path = Path(arguments["--checks"])
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
@@ -112,10 +131,7 @@ def main() -> None:
         # A check that failed on one rank only must not meet the next check's collectives.
         failed = torch.tensor([1.0 if report[name] else 0.0])
         dist.all_reduce(failed)
-    dist.barrier()
-    dist.destroy_process_group()
-    sys.stdout.flush()
-    os._exit(0)
+    leave_world()
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from gradwire.train.communication.low_rank import (
 )
 from gradwire.train.communication.message import Message, add_gradients, arithmetic_dtype, average_whole
 from gradwire.train.communication.per_parameter import PerParameter
+from gradwire.train.communication.unused import find_unused
 
 
 class AlternatingPowerSGD:
@@ -60,6 +61,7 @@ class AlternatingPowerSGD:
         message = left_message if sends_left else right_message
         kept_left, kept_right = self._kept(bucket, plan)
         errors = errors_of(self._errors, bucket.layout, bucket.flat) if self._options.error_feedback else None
+        unused = find_unused(bucket, errors) if self._options.unused else None
         if errors is not None:
             add_gradients(errors, bucket.flat)
         matrices = bucket.flat.to(message.values.dtype) if errors is None else errors
@@ -73,19 +75,13 @@ class AlternatingPowerSGD:
             rights = plan.right_factors(message.parts)
             for batch, left, right in zip(plan.batches, lefts, rights, strict=True):
                 torch.bmm(left.transpose(1, 2), batch.view(matrices), out=right)
-        plan.pack_whole(matrices, bucket.flat, message)
+        plan.pack_whole(matrices, message, unused)
         sending = message.send(lanes, 0)
-        used = None
-        if plan.unused:
-            # Which errors stay whole is known only when the message has arrived.
-            yield sending
-            used = plan.used(message)
         if errors is not None:
             for batch, left, right in zip(plan.batches, lefts, rights, strict=True):
-                subtract_product(errors, batch, left, right, used)
-            plan.keep_whole_errors(errors, message, used)
-        if not plan.unused:
-            yield sending
+                subtract_product(errors, batch, left, right)
+            plan.keep_whole_errors(errors, message)
+        yield sending
 
         message.receive(lanes.world_size)
         if discard_if_not_finite(message, bucket.flat, errors):
@@ -97,7 +93,8 @@ class AlternatingPowerSGD:
         for batch, left, right in zip(plan.batches, lefts, rights, strict=True):
             write_product(bucket.flat, batch, left, right)
         plan.unpack_whole(message, bucket.flat)
-        plan.clear_unused_averages(bucket.flat, used)
+        if unused is not None:
+            unused.settle(message.parts[-1], errors, bucket.flat)
 
     def shared_state(self) -> Tables:
         return {"left_factors": self._left_factors.state(), "right_factors": self._right_factors.state()}

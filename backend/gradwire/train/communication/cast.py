@@ -19,6 +19,7 @@ from torch.distributed import Work
 from gradwire.train.communication.interface import Bucket, Tables
 from gradwire.train.communication.lanes import Lanes
 from gradwire.train.communication.message import arithmetic_dtype
+from gradwire.train.communication.scratch import Scratch, chunks
 
 
 class Cast:
@@ -28,21 +29,27 @@ class Cast:
 
     def __init__(self, wire_dtype: torch.dtype) -> None:
         self._wire_dtype = wire_dtype
+        self._scratch = Scratch()
 
     def average(self, bucket: Bucket, lanes: Lanes) -> Iterator[Work]:
         """Average the whole bucket."""
-        flat, world_size = bucket.flat, lanes.world_size
-        part = -(-flat.numel() // world_size)
-        sent = torch.empty(part * world_size, dtype=self._wire_dtype, device=flat.device)
+        flat, ranks = bucket.flat, lanes.world_size
+        part = -(-flat.numel() // ranks)
+        kind = {"dtype": self._wire_dtype, "device": flat.device}
+        # The padding at the end stays zero: nothing else is ever written there.
+        sent = self._scratch.get(bucket.layout, "sent", part * ranks, **kind)
+        received = self._scratch.get(bucket.layout, "received", part * ranks, **kind)
+        own = self._scratch.get(bucket.layout, "own", part, **kind)
+        means = self._scratch.get(bucket.layout, "means", part, dtype=arithmetic_dtype(flat), device=flat.device)
         sent[: flat.numel()].copy_(flat)
-        sent[flat.numel() :].zero_()
-        received = torch.empty_like(sent)
         yield lanes.all_to_all(0, received, sent)
 
-        mean = torch.zeros(part, dtype=arithmetic_dtype(flat), device=flat.device)
-        for contribution in received.view(world_size, part):
-            mean.add_(contribution.to(mean.dtype))
-        own = mean.div_(world_size).to(self._wire_dtype)
+        for chunk in chunks(part, flat.device):
+            contributions = received.view(ranks, part)[:, chunk]
+            mean = means[chunk].copy_(contributions[0])
+            for contribution in contributions[1:]:
+                mean.add_(self._scratch.work(mean).copy_(contribution))
+            own[chunk].copy_(mean.div_(ranks))
         yield lanes.all_gather(1, sent, own)
 
         flat.copy_(sent[: flat.numel()])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gradwire.errors import RunFailed
 from gradwire.train.communication.interface import StepTraffic
 
 
@@ -13,6 +14,7 @@ class FullGradients:
 
     def __init__(self, gradient_bytes: int, world_size: int) -> None:
         self.method = "none"
+        self.failure: RunFailed | None = None
         sent = gradient_bytes * 2 * (world_size - 1) // world_size
         self._traffic = StepTraffic(
             gradient_bytes=gradient_bytes, payload_bytes=gradient_bytes, wire_bytes=sent, communication_seconds=None

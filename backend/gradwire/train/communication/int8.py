@@ -21,11 +21,12 @@ from torch.distributed import Work
 
 from gradwire.train.communication.interface import Bucket, Tables
 from gradwire.train.communication.lanes import Lanes
-from gradwire.train.communication.layout import Layout, used_slots
 from gradwire.train.communication.message import add_gradients
 from gradwire.train.communication.per_parameter import PerParameter
+from gradwire.train.communication.scratch import Scratch, chunks
+from gradwire.train.communication.unused import find_unused
 
-# Blocks whose largest element is smaller are sent as zero: their scale would not be a normal number.
+# Blocks with a smaller scale are sent as zero: its reciprocal would overflow.
 _SMALLEST_SCALE = 1e-36
 
 
@@ -39,49 +40,61 @@ class Int8:
         self._error_feedback = error_feedback
         self._unused = unused
         self._errors = PerParameter()
+        self._scratch = Scratch()
 
     def average(self, bucket: Bucket, lanes: Lanes) -> Iterator[Work]:
         """Average the whole bucket."""
-        flat, layout, ranks = bucket.flat, bucket.layout, lanes.world_size
-        part = -(-flat.numel() // (ranks * self._block_size)) * self._block_size
-        matrices = self._with_errors(bucket, part * ranks)
-        blocks = matrices.view(ranks, part // self._block_size, self._block_size)
-        levels, scales = quantise(blocks)
-        flags = used_slots(flat, layout) if self._unused else None
-        sent = pack(levels, scales, flags)
-        received = torch.empty_like(sent)
-        work = lanes.all_to_all(0, received.view(-1), sent.view(-1))
-        if flags is None:
-            blocks.addcmul_(levels, scales, value=-1)
-        yield work
+        flat, layout, ranks, size = bucket.flat, bucket.layout, lanes.world_size, self._block_size
+        blocks = -(-flat.numel() // (ranks * size))
+        values = self._values(bucket, ranks * blocks * size)
+        unused = find_unused(bucket, values) if self._unused else None
+        add_gradients(values, flat)
+        parts = values.view(ranks, blocks, size)
+        body = blocks * (size + 4)
+        width = body + (4 * len(layout.slots) if unused else 0)
+        kind = {"dtype": torch.uint8, "device": flat.device}
+        sent = self._scratch.get(layout, "sent", ranks * width, **kind)
+        received = self._scratch.get(layout, "received", ranks * width, **kind)
+        own = self._scratch.get(layout, "own", body, **kind)
+        gathered = self._scratch.get(layout, "gathered", ranks * body, **kind)
+        for part, message in zip(parts, sent.view(ranks, width), strict=True):
+            quantise(part, *split(message[:body], size), self._scratch)
+            if unused is not None:
+                message[body:].view(torch.float32).copy_(unused.flags)
+        yield lanes.all_to_all(0, received, sent)
 
-        values, received_scales, received_flags = unpack(
-            received, part, self._block_size, len(layout.slots) if self._unused else 0
+        messages = received.view(ranks, width)
+        levels, scales = split(own, size)
+        means = self._scratch.get(layout, "means", blocks * size, dtype=values.dtype, device=flat.device).view(
+            blocks, size
         )
-        dropped = self._never_used(layout, received_flags)
-        if flags is not None:
-            forget(levels.view(-1), dropped)
-            blocks.addcmul_(levels, scales, value=-1)
-        mean = torch.zeros_like(blocks[0])
-        for contribution, scale in zip(values, received_scales, strict=True):
-            mean.addcmul_(contribution.to(mean.dtype), scale)
-        mean.div_(ranks)
-        forget(mean.view(-1), dropped, start=lanes.rank * part)
-        levels, scales = quantise(mean)
-        own = pack(levels.unsqueeze(0), scales.unsqueeze(0), None)[0]
-        gathered = torch.empty(ranks * own.numel(), dtype=torch.uint8, device=flat.device)
-        work = lanes.all_gather(1, gathered, own)
-        blocks[lanes.rank].add_(mean.addcmul_(levels, scales, value=-1), alpha=ranks)
-        yield work
+        for chunk in chunks(blocks, flat.device, row_size=size):
+            mean = means[chunk].zero_()
+            for message in messages:
+                their_levels, their_scales = split(message[:body], size)
+                mean.addcmul_(self._scratch.work(mean).copy_(their_levels[chunk]), their_scales[chunk])
+            mean.div_(ranks)
+            quantise(mean, levels[chunk], scales[chunk], self._scratch)
+            parts[lanes.rank, chunk].add_(mean, alpha=ranks)
+        yield lanes.all_gather(1, gathered, own)
 
-        values, scales, _ = unpack(gathered.view(ranks, -1), part, self._block_size, 0)
-        average = values.to(matrices.dtype).mul_(scales).view(-1)[: flat.numel()]
-        flat.copy_(average)
+        finite = True
+        for number, message in enumerate(gathered.view(ranks, body)):
+            levels, scales = split(message, size)
+            finite = finite and (flat.is_cuda or bool(torch.isfinite(scales).all()))
+            for chunk in chunks(blocks, flat.device, row_size=size):
+                first = (number * blocks + chunk.start) * size
+                target = flat[first : first + (chunk.stop - chunk.start) * size]
+                average = self._scratch.work(levels[chunk]).copy_(levels[chunk]).mul_(scales[chunk])
+                target.copy_(average.view(-1)[: target.numel()])
         if flat.is_cuda:
-            matrices.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-        elif not bool(torch.isfinite(scales).all()):
+            values.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+        elif not finite:
             # An overflow somewhere (fp16 loss scaling makes some on purpose) must not stay in the error for ever.
-            matrices.zero_()
+            values.zero_()
+        if unused is not None:
+            users = messages[:, body:].contiguous().view(torch.float32).sum(0)
+            unused.settle(users, values, flat)
 
     def shared_state(self) -> Tables:
         return {}
@@ -92,60 +105,34 @@ class Int8:
     def load(self, shared: Tables, local: Tables | None) -> None:
         self._errors.load(local["errors"] if local else {})
 
-    def _with_errors(self, bucket: Bucket, padded: int) -> Tensor:
-        """Return gradient + error of `bucket`, padded with zeros; what is left of it becomes the error."""
+    def _values(self, bucket: Bucket, padded: int) -> Tensor:
+        """Return the errors of `bucket`, zeros without error feedback, padded with zeros."""
         like = torch.empty(0, dtype=torch.float32, device=bucket.flat.device)
-        if self._error_feedback:
-            entries = [(slot.name, slot.numel) for slot in bucket.layout.slots]
-            matrices = self._errors.flat(bucket.layout, entries, like=like, padded=padded)
-        else:
-            matrices = like.new_zeros(padded)
-        add_gradients(matrices, bucket.flat)
-        return matrices
-
-    def _never_used(self, layout: Layout, flags: Tensor | None) -> list[tuple[int, int]]:
-        """Return (start, end) of the parameters that no rank used: DDP drops their average, so the error keeps it."""
-        if flags is None:
-            return []
-        used = flags.any(dim=0).tolist()
-        return [(slot.offset, slot.end) for slot, any_used in zip(layout.slots, used, strict=True) if not any_used]
+        if not self._error_feedback:
+            values = self._scratch.get(bucket.layout, "values", padded, dtype=like.dtype, device=like.device)
+            return values.zero_()
+        entries = [(slot.name, slot.numel) for slot in bucket.layout.slots]
+        return self._errors.flat(bucket.layout, entries, like=like, padded=padded)
 
 
-def quantise(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (levels, scales) of `blocks` [..., blocks, block_size]: whole numbers in -127..127, still as floats, and
-    one scale per block [..., blocks, 1]. A block with an element that is not finite gets such a scale."""
-    scales = torch.maximum(blocks.amax(dim=-1, keepdim=True), blocks.amin(dim=-1, keepdim=True).neg_()).div_(127)
-    too_small = scales < _SMALLEST_SCALE
-    scales.masked_fill_(too_small, 0)
-    levels = blocks * scales.reciprocal().masked_fill_(too_small, 0)
-    return levels.round_(), scales
+def split(message: Tensor, block_size: int) -> tuple[Tensor, Tensor]:
+    """Return the views (levels as int8 [blocks, block_size], scales as float32 [blocks, 1]) of a 1-D byte message."""
+    blocks = message.numel() // (block_size + 4)
+    levels = message[: blocks * block_size].view(torch.int8).view(blocks, block_size)
+    return levels, message[blocks * block_size :].view(torch.float32).view(blocks, 1)
 
 
-def pack(levels: Tensor, scales: Tensor, flags: Tensor | None) -> Tensor:
-    """Return bytes [parts, values then scales then flags] from [parts, blocks, block_size] and [parts, blocks, 1]."""
-    parts, values, blocks = levels.shape[0], levels[0].numel(), scales.shape[1]
-    width = values + 4 * blocks
-    message = torch.empty(
-        (parts, width + (len(flags) if flags is not None else 0)), dtype=torch.uint8, device=levels.device
-    )
-    # A number that is not finite has no level; its block's scale says so.
-    message[:, :values].view(torch.int8).copy_(levels.view(parts, values))
-    message[:, values:width].copy_(scales.view(parts, blocks).view(torch.uint8))
-    if flags is not None:
-        message[:, width:].copy_(flags)
-    return message
+def quantise(values: Tensor, levels: Tensor, scales: Tensor, scratch: Scratch) -> None:
+    """Write levels and scales of `values` [blocks, block_size], in which the rounding errors are left.
 
-
-def unpack(message: Tensor, values: int, block_size: int, flags: int) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return (levels as int8 [parts, blocks, block_size], scales [parts, blocks, 1], flags [parts, flags] or None)."""
-    blocks = values // block_size
-    width = values + 4 * blocks
-    levels = message[:, :values].view(torch.int8).unflatten(1, (blocks, block_size))
-    scales = message[:, values:width].contiguous().view(torch.float32).unsqueeze(-1)
-    return levels, scales, message[:, width:] if flags else None
-
-
-def forget(values: Tensor, ranges: list[tuple[int, int]], *, start: int = 0) -> None:
-    """Zero the elements of `values`, which begin at `start` of the bucket, that lie in `ranges`."""
-    for first, end in ranges:
-        values[max(first - start, 0) : max(end - start, 0)].zero_()
+    An element that is not finite has no level: its block's scale is not finite either, and says so to all.
+    """
+    for chunk in chunks(values.shape[0], values.device, row_size=values.shape[1]):
+        block = values[chunk]
+        scale = torch.maximum(block.amax(1, keepdim=True), block.amin(1, keepdim=True).neg_()).div_(127)
+        too_small = scale < _SMALLEST_SCALE
+        scale.masked_fill_(too_small, 0)
+        rounded = torch.mul(block, scale.reciprocal().masked_fill_(too_small, 0), out=scratch.work(block)).round_()
+        levels[chunk].copy_(rounded)
+        scales[chunk].copy_(scale)
+        block.addcmul_(rounded, scale, value=-1)

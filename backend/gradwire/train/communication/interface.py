@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch.distributed import Work
 
+from gradwire.errors import RunFailed
 from gradwire.train.communication.lanes import Lanes
 from gradwire.train.communication.layout import Layout
 
@@ -67,9 +68,14 @@ class Method(Protocol):
 
 
 class GradientCommunication(Protocol):
-    """The registered method as the training loop sees it."""
+    """The registered method as the training loop sees it.
+
+    `failure` is set when a collective failed. The backward pass then raises RuntimeError, because an error crosses
+    torch's C++ code as text: catch it there and raise `failure` instead.
+    """
 
     method: str
+    failure: RunFailed | None
 
     @property
     def last_step(self) -> StepTraffic | None:

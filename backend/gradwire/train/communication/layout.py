@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 
 Kept = TypeVar("Kept")
@@ -123,20 +122,6 @@ def without_overlap(kept: dict[Layout, Kept], layout: Layout) -> dict[Layout, Ke
 def pieces(flat: Tensor, slots: Sequence[Slot]) -> list[Tensor]:
     """Return each slot's elements of `flat` as a 1-D view."""
     return [flat[slot.offset : slot.end] for slot in slots]
-
-
-def used_slots(flat: Tensor, layout: Layout) -> Tensor:
-    """Return for each slot 1.0 where any element of `flat` is not zero, else 0.0, as float32 [slots] on the CPU.
-
-    DDP hands over zeros for a parameter that this rank's forward pass did not use.
-    """
-    probe = 1024
-    used = [
-        bool(flat[slot.offset : min(slot.offset + probe, slot.end)].count_nonzero())
-        or (slot.numel > probe and bool(flat[slot.offset + probe : slot.end].count_nonzero()))
-        for slot in layout.slots
-    ]
-    return torch.tensor(used, dtype=torch.float32)
 
 
 def _outermost(gradient: Tensor) -> int:

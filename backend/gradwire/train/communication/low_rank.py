@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gradwire.train.communication.layout import Layout, MatrixBatch, Slot, pieces, split_matrices, used_slots
+from gradwire.train.communication.layout import Layout, MatrixBatch, Slot, pieces, split_matrices
 from gradwire.train.communication.message import Message, arithmetic_dtype
 from gradwire.train.communication.per_parameter import PerParameter
-
-Used = dict[str, bool] | None
+from gradwire.train.communication.unused import UnusedHere
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,40 +62,22 @@ class LowRankPlan:
             for batch, part in zip(self.batches, parts, strict=False)
         ]
 
-    def pack_whole(self, matrices: Tensor, gradients: Tensor, message: Message) -> None:
-        """Copy the whole slots, and the flags of the used ones, into the message."""
+    def pack_whole(self, matrices: Tensor, message: Message, unused: UnusedHere | None) -> None:
+        """Copy the whole slots, and the flags of the used parameters, into the message."""
         for part, piece in zip(self._whole_parts(message), pieces(matrices, self.whole), strict=True):
             part.copy_(piece)
-        if self.unused:
-            message.parts[-1].copy_(used_slots(gradients, self.layout))
+        if unused is not None:
+            message.parts[-1].copy_(unused.flags)
 
-    def keep_whole_errors(self, errors: Tensor, message: Message, used: Used) -> None:
-        """Leave in `errors` what rounding to the wire took from the whole slots; `message` not yet received."""
-        for slot, part in zip(self.whole, self._whole_parts(message), strict=True):
-            if used is None or used[slot.name]:
-                errors[slot.offset : slot.end].sub_(part)
+    def keep_whole_errors(self, errors: Tensor, message: Message) -> None:
+        """Leave in `errors` what rounding to the wire took from the whole slots; `message` sent, not yet received."""
+        for part, piece in zip(self._whole_parts(message), pieces(errors, self.whole), strict=True):
+            piece.sub_(part)
 
     def unpack_whole(self, message: Message, flat: Tensor) -> None:
         """Write the received averages of the whole slots into the bucket."""
         for part, piece in zip(self._whole_parts(message), pieces(flat, self.whole), strict=True):
             piece.copy_(part)
-
-    def used(self, message: Message) -> Used:
-        """Return which parameters any rank used, once the message has arrived; None where all are."""
-        if not self.unused:
-            return None
-        flags = (message.sum_of_last(len(self.layout.slots)) > 0).tolist()
-        if all(flags):
-            return None
-        return {slot.name: flag for slot, flag in zip(self.layout.slots, flags, strict=True)}
-
-    def clear_unused_averages(self, flat: Tensor, used: Used) -> None:
-        """Zero the averages of parameters that no rank used."""
-        if used is None:
-            return
-        for slot in self.layout.slots:
-            if not used[slot.name]:
-                flat[slot.offset : slot.end].zero_()
 
     def _whole_parts(self, message: Message) -> tuple[Tensor, ...]:
         first = len(self.batches)
@@ -122,17 +103,9 @@ def write_product(flat: Tensor, batch: MatrixBatch, left: Tensor, right: Tensor)
         target.copy_(torch.bmm(left, right))
 
 
-def subtract_product(flat: Tensor, batch: MatrixBatch, left: Tensor, right: Tensor, used: Used) -> None:
-    """Subtract left @ right from the matrices of `batch` in `flat`, except for parameters that no rank used.
-
-    DDP drops the average of those, so what it would have held stays in the error.
-    """
-    if used is None or all(used[slot.name] for slot in batch.slots):
-        batch.view(flat).baddbmm_(left, right, alpha=-1)
-        return
-    for position, (slot, matrix) in enumerate(zip(batch.slots, batch.view(flat), strict=True)):
-        if used[slot.name]:
-            matrix.addmm_(left[position], right[position], alpha=-1)
+def subtract_product(flat: Tensor, batch: MatrixBatch, left: Tensor, right: Tensor) -> None:
+    """Subtract left @ right from the matrices of `batch` in `flat`."""
+    batch.view(flat).baddbmm_(left, right, alpha=-1)
 
 
 def discard_if_not_finite(message: Message, flat: Tensor, errors: Tensor | None) -> bool:

@@ -31,10 +31,6 @@ class Message:
             self.values.copy_(self._wire)
         return lanes.all_reduce(lane, self._wire)
 
-    def sum_of_last(self, count: int) -> Tensor:
-        """Return the sum over the ranks of the last `count` values, once the all-reduce has ended."""
-        return self._wire[self._wire.numel() - count :]
-
     def receive(self, world_size: int) -> None:
         """Replace `values` by the average over the ranks, once the all-reduce has ended."""
         self.values.copy_(self._wire).div_(world_size)

@@ -41,6 +41,7 @@ from gradwire.train.communication.low_rank import (
 )
 from gradwire.train.communication.message import Message, add_gradients, arithmetic_dtype, average_whole
 from gradwire.train.communication.per_parameter import PerParameter
+from gradwire.train.communication.unused import find_unused
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -74,6 +75,7 @@ class PowerSGD:
         buffers = self._buffers_of(bucket)
         plan, first, second = buffers.plan, buffers.first, buffers.second
         errors = errors_of(self._errors, bucket.layout, bucket.flat) if options.error_feedback else None
+        unused = find_unused(bucket, errors) if options.unused else None
         if errors is not None:
             add_gradients(errors, bucket.flat)
         matrices = bucket.flat.to(first.values.dtype) if errors is None else errors
@@ -81,12 +83,12 @@ class PowerSGD:
             draw(second.values, factor_entries(plan.batches, left=False), bucket.step)
         for batch, left, right in zip(plan.batches, buffers.left, buffers.right, strict=True):
             torch.bmm(batch.view(matrices), right.transpose(1, 2), out=left)
-        plan.pack_whole(matrices, bucket.flat, first)
-        yield first.send(lanes, 0)
-
-        used = plan.used(first)
+        plan.pack_whole(matrices, first, unused)
+        sending = first.send(lanes, 0)
         if errors is not None:
-            plan.keep_whole_errors(errors, first, used)
+            plan.keep_whole_errors(errors, first)
+        yield sending
+
         first.receive(lanes.world_size)
         if discard_if_not_finite(first, bucket.flat, errors):
             return
@@ -97,14 +99,15 @@ class PowerSGD:
             sending = second.send(lanes, 1)
             if errors is not None:
                 for batch, basis, right in zip(plan.batches, bases, buffers.right, strict=True):
-                    subtract_product(errors, batch, basis, right, used)
+                    subtract_product(errors, batch, basis, right)
             yield sending
 
             second.receive(lanes.world_size)
             for batch, basis, right in zip(plan.batches, bases, buffers.right, strict=True):
                 write_product(bucket.flat, batch, basis, right)
         plan.unpack_whole(first, bucket.flat)
-        plan.clear_unused_averages(bucket.flat, used)
+        if unused is not None:
+            unused.settle(first.parts[-1], errors, bucket.flat)
         clean(errors, second.values)
 
     def shared_state(self) -> Tables:

@@ -17,10 +17,11 @@ from torch.distributed import Work
 
 from gradwire.train.communication.interface import Bucket, Tables
 from gradwire.train.communication.lanes import Lanes
-from gradwire.train.communication.layout import used_slots
 from gradwire.train.communication.low_rank import errors_of
 from gradwire.train.communication.message import add_gradients
 from gradwire.train.communication.per_parameter import PerParameter
+from gradwire.train.communication.scratch import Scratch
+from gradwire.train.communication.unused import find_unused
 
 _SAMPLE = 16384
 
@@ -35,19 +36,21 @@ class TopK:
         self._error_feedback = error_feedback
         self._unused = unused
         self._errors = PerParameter()
+        self._scratch = Scratch()
 
     def average(self, bucket: Bucket, lanes: Lanes) -> Iterator[Work]:
         """Average the whole bucket."""
         flat, layout, ranks = bucket.flat, bucket.layout, lanes.world_size
         errors = errors_of(self._errors, layout, flat) if self._error_feedback else None
+        unused = find_unused(bucket, errors) if self._unused else None
         if errors is not None:
             add_gradients(errors, flat)
         matrices = flat.float() if errors is None else errors
         count = max(1, round(self._fraction * flat.numel()))
-        indices = largest(matrices, count)
+        indices = largest(matrices, count, self._scratch)
         values = matrices[indices].float()
-        flags = used_slots(flat, layout).to(torch.int32) if self._unused else values.new_empty(0, dtype=torch.int32)
-        sent = torch.cat([values.view(torch.int32), indices.to(torch.int32), flags.to(flat.device)])
+        flags = [unused.flags.to(torch.int32)] if unused is not None else []
+        sent = torch.cat([values.view(torch.int32), indices.to(torch.int32), *flags])
         received = torch.empty(ranks * sent.numel(), dtype=torch.int32, device=flat.device)
         work = lanes.all_gather(0, received, sent)
         if errors is not None:
@@ -55,25 +58,20 @@ class TopK:
         yield work
 
         parts = received.view(ranks, sent.numel())
-        average = matrices.new_zeros(flat.numel())
-        for part in parts:
-            average.index_add_(0, part[count : 2 * count].long(), part[:count].view(torch.float32).to(average.dtype))
-        flat.copy_(average.div_(ranks))
-        if self._unused:
-            used = parts[:, 2 * count :].any(dim=0).tolist()
-            for slot, any_used in zip(layout.slots, used, strict=True):
-                if not any_used:
-                    # DDP drops the average of a parameter that no rank used: it goes back to the error.
-                    flat[slot.offset : slot.end].zero_()
-                    if errors is not None:
-                        mine = (indices >= slot.offset) & (indices < slot.end)
-                        errors[indices[mine]] += values[mine]
+        average = flat.zero_() if flat.dtype == matrices.dtype else torch.zeros_like(matrices)
+        gathered = parts[:, :count].contiguous().view(torch.float32).div_(ranks).to(average.dtype)
+        for part, their_values in zip(parts, gathered, strict=True):
+            average.index_add_(0, part[count : 2 * count].long(), their_values)
+        if average is not flat:
+            flat.copy_(average)
         if errors is not None:
             if flat.is_cuda:
                 errors.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-            elif not bool(torch.isfinite(parts[:, :count].contiguous().view(torch.float32)).all()):
+            elif not bool(torch.isfinite(gathered).all()):
                 # An overflow somewhere (fp16 loss scaling makes some on purpose) must not stay in the error for ever.
                 errors.zero_()
+        if unused is not None:
+            unused.settle(parts[:, 2 * count :].sum(0), errors, flat)
 
     def shared_state(self) -> Tables:
         return {}
@@ -85,12 +83,12 @@ class TopK:
         self._errors.load(local["errors"] if local else {})
 
 
-def largest(values: Tensor, count: int) -> Tensor:
+def largest(values: Tensor, count: int, scratch: Scratch) -> Tensor:
     """Return the indices of `count` elements of 1-D `values` with the largest magnitude, NaN being the largest.
 
     torch.topk over all elements is slow on a CPU (20 ns each): there a threshold from a sample leaves few candidates.
     """
-    magnitudes = values.abs()
+    magnitudes = torch.abs(values, out=scratch.work(values))
     if not values.is_cuda and values.numel() > 4 * _SAMPLE:
         sample = magnitudes[:: values.numel() // _SAMPLE]
         keep = min(len(sample), int(1.5 * count / values.numel() * len(sample)) + 16)

@@ -13,7 +13,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.documents.recipe_schema import Compression
-from gradwire.errors import UsageError
+from gradwire.errors import RunFailed, UsageError
 from gradwire.train.communication.interface import StepTraffic
 
 FORMAT_VERSION = 1
@@ -44,6 +44,7 @@ class TorchHook:
         extra_synchronisations: int,
     ) -> None:
         self.method = name
+        self.failure: RunFailed | None = None
         self.hook_state = hook_state
         self._hook = hook
         self._world_size = world_size
