@@ -13,6 +13,7 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -144,7 +145,7 @@ def report(rows: list[dict[str, Any]], communications: dict[str, GradientCommuni
         return [row[key] for row in rows if row["configuration"] == name]
 
     titles = f"{'wall ms':>8} {'CPU ms':>8}  {'wall / baseline':>20}  {'CPU / baseline':>20} {'bytes 1/':>9}"
-    print(f"{'configuration':40} {titles}")
+    sys.stdout.write(f"{'configuration':40} {titles}\n")
     for name, communication in communications.items():
         cells = []
         for key in ("wall_seconds", "cpu_seconds"):
@@ -154,7 +155,7 @@ def report(rows: list[dict[str, Any]], communications: dict[str, GradientCommuni
         wall, cpu = (1e3 * statistics.median(column(name, key)) for key in ("wall_seconds", "cpu_seconds"))
         traffic = communication.last_step
         shrunk = traffic.gradient_bytes / traffic.payload_bytes if traffic else 0.0
-        print(f"{name:40} {wall:8.1f} {cpu:8.1f}  {cells[0]:>20}  {cells[1]:>20} {shrunk:9.1f}")
+        sys.stdout.write(f"{name:40} {wall:8.1f} {cpu:8.1f}  {cells[0]:>20}  {cells[1]:>20} {shrunk:9.1f}\n")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import importlib.util
 import json
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,12 +26,14 @@ def check_names(checks: Path) -> list[str]:
     return [name for name in names if name.startswith(CHECK_PREFIX)]
 
 
-def run_world(checks: Path, *, ranks: int, timeout: float = 200) -> dict[str, str]:
-    """Return for each check what went wrong, on any rank; "" where nothing did."""
-    names = check_names(checks)
+def run_world(checks: Path, *, ranks: int, only: Sequence[str] | None = None, timeout: float = 200) -> dict[str, str]:
+    """Return for each check (`only` those, where given) what went wrong, on any rank; "" where nothing did."""
+    names = check_names(checks) if only is None else list(only)
     assert names, f"no checks in {checks}"
     with tempfile.TemporaryDirectory() as folder:
-        processes = start_ranks(["--checks", str(checks), "--out", folder], ranks=ranks, folder=Path(folder))
+        processes = start_ranks(
+            ["--out", folder, "--checks", str(checks), "--names", *names], ranks=ranks, folder=Path(folder)
+        )
         ended = wait_for(processes, timeout=timeout)
         reports = [
             json.loads(path.read_text()) if (path := Path(folder, f"{rank}.json")).exists() else {}
@@ -109,25 +113,30 @@ def main() -> None:
     import torch
     import torch.distributed as dist
 
-    arguments = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=True))
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--checks", type=Path, required=True)
+    parser.add_argument("--names", nargs="+")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--timeout", type=float, default=60)
+    arguments = parser.parse_args()
+    path: Path = arguments.checks
     rank = int(os.environ["RANK"])
     torch.set_num_threads(1)
-    join_world(timeout=float(arguments.get("--timeout", 60)))
-    path = Path(arguments["--checks"])
+    join_world(timeout=arguments.timeout)
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent))
     spec.loader.exec_module(module)
     report = {}
-    for name in check_names(path):
+    for name in arguments.names or check_names(path):
         torch.manual_seed(1 + rank)
         try:
             getattr(module, name)()
             report[name] = ""
         except BaseException:  # noqa: BLE001 - whatever a check raises is its report
             report[name] = traceback.format_exc()[-1500:]
-        Path(arguments["--out"], f"{rank}.json").write_text(json.dumps(report))
+        Path(arguments.out, f"{rank}.json").write_text(json.dumps(report))
         # A check that failed on one rank only must not meet the next check's collectives.
         failed = torch.tensor([1.0 if report[name] else 0.0])
         dist.all_reduce(failed)

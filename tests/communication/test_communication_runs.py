@@ -16,6 +16,7 @@ def test_a_killed_rank_ends_the_others_with_a_message() -> None:
         code, output = ended[rank]
         assert code not in (0, -9), output
         assert f"gradient communication (powersgd) failed on rank {rank} of 3" in output
+        assert "rank 1 has died" in output
 
 
 def test_a_world_of_one_rank_trains() -> None:

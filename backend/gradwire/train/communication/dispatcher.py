@@ -86,10 +86,15 @@ class ThreadDispatcher:
         if job.work is None:
             self._jobs.append(job)
         else:
-            job.ready = True
             self._under_way -= 1
             if not self._under_way:
                 self.communication_seconds += time.perf_counter() - self._busy_since
+            try:
+                job.work.wait()  # it has ended: this only raises what went wrong
+            except RuntimeError as error:  # as torch.distributed raises when a peer is gone or late
+                self._abandon(error)
+                return False
+            job.ready = True
         return True
 
     def _next(self) -> _Job | None:
@@ -104,10 +109,8 @@ class ThreadDispatcher:
 
     def _advance(self, job: _Job) -> None:
         try:
-            if job.work is not None:
-                job.work.wait()  # it has ended: this only raises what went wrong
             work = next(job.parts, None)
-        except RuntimeError as error:  # what torch.distributed raises when a peer is gone or late
+        except RuntimeError as error:
             self._abandon(error)
             return
         job.parts_run += 1

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,9 +14,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.errors import RunFailed, UsageError
 from gradwire.train.communication.dispatcher import StreamDispatcher, ThreadDispatcher
+from gradwire.train.communication.gate import Gate
 from gradwire.train.communication.interface import Bucket, Method, StepTraffic
 from gradwire.train.communication.lanes import Lanes
 from gradwire.train.communication.layout import Layout, layout_of, packed
+from gradwire.train.communication.peers import Peers
 from gradwire.train.communication.remembered import RememberedBuckets
 
 FORMAT_VERSION = 1
@@ -51,6 +52,7 @@ class HookedCommunication:
         self._sizes = {key: parameter.numel() for key, parameter in parameters}
         self._device = parameters[0][1].device
         self._process_group = process_group
+        self._peers = Peers(process_group)
         self._lanes = Lanes(process_group, method.lane_count, self._device)
         self._dispatcher = StreamDispatcher(self._device) if self._device.type == "cuda" else ThreadDispatcher()
         self._layouts: dict[tuple[int, ...], Layout] = {}
@@ -93,20 +95,17 @@ class HookedCommunication:
         groups = self._buckets.arrange(layout.names)
         if grad_bucket.is_last():
             self._end_backward()
-        future = _future_of(self._device)
-        if self._lanes.world_size == 1:
-            future.set_result(None)
-        else:
-            gate = _Gate(future, len(groups), self._failed)
+        gate = Gate(self._device, waiting=0 if self._lanes.world_size == 1 else len(groups))
+        if self._lanes.world_size > 1:
             for names in groups:
                 self._dispatcher.submit(self._parts(flat, layout, names, step), gate.one_finished)
 
         def outcome(_: torch.futures.Future[None]) -> Tensor:
-            if self.failure is not None:
-                raise self.failure
+            if gate.failure is not None:
+                raise self._explain(gate.failure, step)
             return flat
 
-        return future.then(outcome)
+        return gate.future.then(outcome)
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -223,35 +222,17 @@ class HookedCommunication:
         for piece, average in zip(pieces, gathered.split([slot.numel for slot in slots]), strict=True):
             piece.copy_(average)
 
-    def _failed(self, cause: BaseException) -> None:
+    def _explain(self, cause: BaseException, step: int) -> RunFailed:
+        """Return the failure of this run, made of the first `cause`."""
         if self.failure is None:
+            dead = self._peers.dead_ranks()
+            culprit = (
+                f"rank {', '.join(str(rank) for rank in dead)} has died"
+                if dead
+                else "a rank on another machine has died, or a rank is stuck: look for the first error of all ranks"
+            )
             self.failure = RunFailed(
                 f"gradient communication ({self.method}) failed on rank {self._lanes.rank} of "
-                f"{self._lanes.world_size} in step {self.step}: {cause}; another rank has ended or is stuck: "
-                "look for the first error among all ranks"
+                f"{self._lanes.world_size} in step {step}: {culprit} ({cause})"
             )
-
-
-class _Gate:
-    """Completes a future when all parts of a bucket have finished, in whichever thread."""
-
-    def __init__(
-        self, future: torch.futures.Future[None], waiting: int, failed: Callable[[BaseException], None]
-    ) -> None:
-        self._future = future
-        self._waiting = waiting
-        self._failed = failed
-        self._lock = threading.Lock()
-
-    def one_finished(self, failure: BaseException | None) -> None:
-        with self._lock:
-            if failure is not None:
-                self._failed(failure)
-            self._waiting -= 1
-            complete = self._waiting == 0
-        if complete:
-            self._future.set_result(None)
-
-
-def _future_of(device: torch.device) -> torch.futures.Future[None]:
-    return torch.futures.Future(devices=[device] if device.type == "cuda" else [])
+        return self.failure
