@@ -8,10 +8,10 @@ from pathlib import Path
 
 from benchmarks.netlab.chart import chart_svg
 from benchmarks.netlab.configurations import Configuration
-from benchmarks.netlab.figures import Place, figures
+from benchmarks.netlab.figures import figures
 from benchmarks.netlab.job import Pace
-from benchmarks.netlab.launch import measure
-from benchmarks.netlab.report import csv_text, place_name, report_text
+from benchmarks.netlab.launch import Site, measure
+from benchmarks.netlab.report import csv_text, report_text
 from benchmarks.netlab.rows import Mode, Row, write_rows
 from benchmarks.netlab.targets import outcomes
 from gradwire.errors import ThresholdNotMet
@@ -19,8 +19,7 @@ from gradwire.errors import ThresholdNotMet
 
 def bench(
     *,
-    hosts: Sequence[int],
-    rates: Sequence[float | None],
+    sites: Sequence[Site],
     modes: Sequence[Mode],
     configurations: tuple[Configuration, ...],
     compute_seconds: float,
@@ -39,22 +38,19 @@ def bench(
     raw.unlink(missing_ok=True)
     rows: list[Row] = []
     for mode in modes:
-        for count in hosts:
-            for rate in rates:
-                where = place_name(Place(hosts=count, rate_mbit=rate, mode=mode))
-                print(f"{where}, {mode} compute ...", file=sys.stderr, flush=True)
-                measured = measure(
-                    hosts=count,
-                    rate_mbit=rate,
-                    mode=mode,
-                    configurations=configurations,
-                    compute_seconds=compute_seconds,
-                    pace=pace,
-                    folder=folder,
-                    timeout_seconds=timeout_seconds,
-                )
-                write_rows(raw, measured)
-                rows.extend(measured)
+        for site in sites:
+            print(f"{site.name}, {mode} compute ...", file=sys.stderr, flush=True)
+            measured = measure(
+                site,
+                mode=mode,
+                configurations=configurations,
+                compute_seconds=compute_seconds,
+                pace=pace,
+                folder=folder,
+                timeout_seconds=timeout_seconds,
+            )
+            write_rows(raw, measured)
+            rows.extend(measured)
     print(write_report(rows, folder))
     missed = [outcome for outcome in outcomes(figures(rows)) if not outcome.met]
     if require_targets and missed:

@@ -50,7 +50,7 @@ def _draw(efficiency: Axes, sent: Axes, measured: Mapping[Place, Sequence[Figure
         shown = [figure for figure in place_figures if figure.configuration != ALONE]
         rows = [heights[figure.configuration] for figure in shown]
         spreads = [figure.scaling_efficiency for figure in shown]
-        label = f"{place_name(place)}, {place.mode}"
+        label = f"{place_name(place.hosts, place.rate_mbit)}, {place.mode}"
         medians = [spread.median for spread in spreads]
         efficiency.plot(medians, rows, linestyle="none", label=label, color=colour, marker=marker)
         efficiency.hlines(rows, [s.low for s in spreads], [s.high for s in spreads], color=colour)

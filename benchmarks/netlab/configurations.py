@@ -19,20 +19,28 @@ TORCH_POWERSGD = {rank: f"torch-powersgd-r{rank}" for rank in (1, 4, 8, 32)}
 FIRST_COMPRESSED_STEP = 2
 # Larger than the emulated model's gradients: everything in one bucket.
 _ONE_BUCKET_MB = 100.0
+# What `auto_bucket` chooses from, in MiB.
+BUCKET_CAPS_MB = (1.0, 2.0, 3.0, 4.5, 8.0, 12.0, 25.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration:
     """One way to average: `alone` averages nothing, `gradwire` is the package's own method by its recipe keys.
 
-    `bucket_cap_mb` is None for torch's own 25 MiB with a first bucket of 1 MiB. `compression` holds the keys of a
-    recipe's `communication.compression`; for torch's own PowerSGD only `matrix_approximation_rank`.
+    `bucket_cap_mb` is None for torch's own 25 MiB with a first bucket of 1 MiB; with `auto_bucket` the cost model
+    chooses it from what the workers measure at their start. `compression` holds the keys of a recipe's
+    `communication.compression`; for torch's own PowerSGD only `matrix_approximation_rank`.
     """
 
     name: str
     kind: Kind
     bucket_cap_mb: float | None = None
+    auto_bucket: bool = False
     compression: dict[str, Any] = field(default_factory=dict)
+
+
+def _plain(bucket_cap_mb: float) -> Configuration:
+    return Configuration(name=f"ddp@{bucket_cap_mb:g}", kind="ddp", bucket_cap_mb=bucket_cap_mb)
 
 
 def _torch_powersgd(matrix_approximation_rank: int) -> Configuration:
@@ -44,46 +52,60 @@ def _torch_powersgd(matrix_approximation_rank: int) -> Configuration:
     )
 
 
-def _own(name: str, method: str, *, bucket_cap_mb: float = 5.0, **options: Any) -> Configuration:
+def _own(name: str, method: str, *, bucket_cap_mb: float, **options: Any) -> Configuration:
     return Configuration(
-        name=name, kind="gradwire", bucket_cap_mb=bucket_cap_mb, compression={"method": method, **options}
+        name=f"{name}@{bucket_cap_mb:g}",
+        kind="gradwire",
+        bucket_cap_mb=bucket_cap_mb,
+        compression={"method": method, **options},
     )
 
 
+def _low_rank(name: str, method: str, rank: int, *, bucket_cap_mb: float, wire_dtype: str | None) -> Configuration:
+    wire = "" if wire_dtype is None else f"-{wire_dtype}"
+    return _own(
+        f"{name}-r{rank}{wire}",
+        method,
+        bucket_cap_mb=bucket_cap_mb,
+        matrix_approximation_rank=rank,
+        wire_dtype=wire_dtype,
+    )
+
+
+# A name ends in `@` and the bucket's size in MiB where it is given.
 TABLE: tuple[Configuration, ...] = (
     Configuration(name=ALONE, kind="alone"),
     Configuration(name=PLAIN, kind="ddp"),
-    Configuration(name="ddp-1", kind="ddp", bucket_cap_mb=1.0),
-    Configuration(name="ddp-5", kind="ddp", bucket_cap_mb=5.0),
-    Configuration(name="ddp-100", kind="ddp", bucket_cap_mb=_ONE_BUCKET_MB),
-    Configuration(name="ddp-auto", kind="ddp", bucket_cap_mb=2.0),
+    Configuration(name="ddp@auto", kind="ddp", auto_bucket=True),
+    *(_plain(cap) for cap in (1.0, 5.0, _ONE_BUCKET_MB)),
     Configuration(name="torch-fp16", kind="torch-fp16"),
-    Configuration(name="torch-fp16-5", kind="torch-fp16", bucket_cap_mb=5.0),
+    Configuration(name="torch-fp16@5", kind="torch-fp16", bucket_cap_mb=5.0),
     *(_torch_powersgd(rank) for rank in TORCH_POWERSGD),
-    _own("fp16-5", "fp16"),
-    _own("bf16-5", "bf16"),
-    _own("powersgd-r4", "powersgd", matrix_approximation_rank=4),
-    _own("powersgd-r4-bf16", "powersgd", matrix_approximation_rank=4, wire_dtype="bf16"),
-    _own("powersgd-r32", "powersgd", matrix_approximation_rank=32),
-    _own("powersgd-r32-bf16", "powersgd", matrix_approximation_rank=32, wire_dtype="bf16"),
-    _own("alternating-r4-bf16", "powersgd-alternating", matrix_approximation_rank=4, wire_dtype="bf16"),
-    _own("alternating-r32-bf16", "powersgd-alternating", matrix_approximation_rank=32, wire_dtype="bf16"),
-    _own("int8-5", "int8"),
-    _own("topk-5", "topk"),
+    _own("fp16", "fp16", bucket_cap_mb=2.0),
+    *(_own("bf16", "bf16", bucket_cap_mb=cap) for cap in (2.0, 5.0)),
+    _low_rank("powersgd", "powersgd", 4, bucket_cap_mb=5.0, wire_dtype=None),
+    _low_rank("powersgd", "powersgd", 4, bucket_cap_mb=5.0, wire_dtype="bf16"),
+    _low_rank("powersgd", "powersgd", 32, bucket_cap_mb=5.0, wire_dtype=None),
+    _low_rank("powersgd", "powersgd", 32, bucket_cap_mb=5.0, wire_dtype="bf16"),
+    _low_rank("alternating", "powersgd-alternating", 4, bucket_cap_mb=5.0, wire_dtype="bf16"),
+    _low_rank("alternating", "powersgd-alternating", 32, bucket_cap_mb=5.0, wire_dtype="bf16"),
+    *(_own("int8", "int8", bucket_cap_mb=cap) for cap in (2.0, 5.0)),
+    _own("topk", "topk", bucket_cap_mb=5.0),
 )
 
 SETS: dict[str, tuple[str, ...]] = {
     "baseline": (PLAIN, TORCH_POWERSGD[4]),
+    "buckets": ("ddp*",),
+    "torch": ("ddp*", "torch-*"),
     # What the package's promises are about.
     "targets": (
-        *("ddp-auto", TORCH_POWERSGD[32], "bf16-5", "powersgd-r4", "powersgd-r4-bf16", "powersgd-r32-bf16"),
-        *("alternating-r4-bf16", "int8-5"),
+        *("ddp@auto", TORCH_POWERSGD[32], "bf16@2", "powersgd-r4@5", "powersgd-r4-bf16@5", "powersgd-r32-bf16@5"),
+        *("alternating-r4-bf16@5", "int8@2"),
     ),
-    "torch": ("ddp*", "torch-*"),
     # One of each method: what the convergence benchmark trains.
     "methods": (
-        *("bf16-5", "powersgd-r4", "powersgd-r4-bf16", "powersgd-r32-bf16", "alternating-r4-bf16"),
-        *("alternating-r32-bf16", "int8-5", "topk-5"),
+        *("bf16@2", "powersgd-r4@5", "powersgd-r4-bf16@5", "powersgd-r32-bf16@5", "alternating-r4-bf16@5"),
+        *("alternating-r32-bf16@5", "int8@2", "topk@5"),
     ),
     "all": ("*",),
 }

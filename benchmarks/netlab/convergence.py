@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
-from benchmarks.netlab.launch import hosts_on, launch
+from benchmarks.netlab.launch import Site, hosts_of, launch
 from benchmarks.netlab.loss_rows import LossRow, Reached, TrainingJob, reached
-from benchmarks.netlab.report import aligned, machine_line
+from benchmarks.netlab.report import aligned, machine_line, place_name
 
 _HEAD = (
     *("configuration", "loss at step {steps}", "s at step {steps}", "time to it", "steps to DDP's loss"),
@@ -18,30 +19,31 @@ _HEAD = (
 )
 
 
-def train(job: TrainingJob, *, hosts: int, rate_mbit: float | None, folder: Path, timeout_seconds: float) -> str:
+def train(job: TrainingJob, site: Site, *, folder: Path, timeout_seconds: float) -> str:
     """Train by `job`, write the raw rows and the table to `folder`, and return the table.
 
     Raises RunFailed with the end of the log where a worker fails or the time runs out.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with hosts_on(rate_mbit, hosts) as places:
-        launch(places, "benchmarks.netlab.training", job, folder / "convergence", timeout_seconds)
+    stem = folder / f"{site.name}-convergence"
+    job = replace(job, out=str(stem.with_name(f"{stem.name}.rows.json").resolve()))
+    with hosts_of(site) as places:
+        launch(places, "benchmarks.netlab.training", job, stem, timeout_seconds)
     rows = msgspec.json.decode(Path(job.out).read_bytes(), type=list[LossRow])
-    rate = "loopback" if rate_mbit is None else f"{rate_mbit:g} Mb/s"
-    text = convergence_text(rows, job, f"{hosts} hosts, {rate}")
-    (folder / "convergence.md").write_text(text)
+    text = convergence_text(rows, job, site)
+    stem.with_name(f"{stem.name}.md").write_text(text)
     return text
 
 
-def convergence_text(rows: Sequence[LossRow], job: TrainingJob, place: str) -> str:
+def convergence_text(rows: Sequence[LossRow], job: TrainingJob, site: Site) -> str:
     """Return the table: means over the seeds, and each loss's range where there are several."""
     names = [configuration.name for configuration in job.configurations]
     head = [cell.format(steps=job.steps) for cell in _HEAD]
     seeds = ", ".join(map(str, job.seeds))
     note = f"""\
-# Convergence: {place}, real compute
+# Convergence: {place_name(site.hosts, site.rate_mbit)}, real compute
 
-{machine_line()}
+{machine_line()}, TCP {site.congestion_control}
 
 A byte-level transformer on the standard library's text, AdamW, {job.batch_size_per_gpu} windows of 64 bytes per rank;
 seeds {seeds}: of weights and order of windows. Loss: nats per byte on the same held-out windows for all. Low-rank

@@ -38,6 +38,7 @@ class Figure:
     """
 
     configuration: str
+    bucket_cap_mb: float | None
     step_seconds: Spread
     scaling_efficiency: Spread
     time_to_plain: Spread
@@ -67,6 +68,7 @@ def _figure(name: str, samples: Mapping[str, list[Sample]]) -> Figure:
     plain_sent = statistics.median(sample.sent_bytes for sample in samples[PLAIN])
     return Figure(
         configuration=name,
+        bucket_cap_mb=samples[name][0].bucket_cap_mb,
         step_seconds=_spread(own),
         scaling_efficiency=_ratio(_seconds(samples[ALONE]), own),
         time_to_plain=_ratio(own, _seconds(samples[PLAIN])),

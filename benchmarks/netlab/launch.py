@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -23,18 +24,32 @@ _LOOPBACK_PROBE_MBIT = 10_000.0
 _SHOWN_LINES = 30
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Site:
+    """Where workers run: `hosts` hosts on links of `rate_mbit` Mb/s, or on loopback as it is where that is None."""
+
+    hosts: int
+    rate_mbit: float | None
+    congestion_control: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.hosts}x{'loopback' if self.rate_mbit is None else f'{self.rate_mbit:g}mbit'}"
+
+
 @contextmanager
-def hosts_on(rate_mbit: float | None, count: int) -> Iterator[tuple[Host, ...]]:
-    """Yield `count` hosts on links of `rate_mbit` Mb/s, or on loopback as it is where that is None."""
-    linked = nullcontext(loopback_hosts(count)) if rate_mbit is None else linked_hosts(count, rate_mbit)
-    with linked as hosts:
+def hosts_of(site: Site) -> Iterator[tuple[Host, ...]]:
+    """Yield the hosts, which are gone afterwards."""
+    if site.rate_mbit is None:
+        yield loopback_hosts(site.hosts)
+        return
+    with linked_hosts(site.hosts, site.rate_mbit, congestion_control=site.congestion_control) as hosts:
         yield hosts
 
 
 def measure(
+    site: Site,
     *,
-    hosts: int,
-    rate_mbit: float | None,
     mode: Mode,
     configurations: tuple[Configuration, ...],
     compute_seconds: float,
@@ -42,13 +57,13 @@ def measure(
     folder: Path,
     timeout_seconds: float,
 ) -> list[Row]:
-    """Return one row per visit of every configuration on `hosts` hosts; the log and raw documents go to `folder`.
+    """Return one row per visit of every configuration at `site`; the log and raw documents go to `folder`.
 
     Raises RunFailed with the end of the log where a worker fails or the time runs out.
     """
-    name = f"{hosts}x{'loopback' if rate_mbit is None else f'{rate_mbit:g}mbit'}-{mode}"
+    name = f"{site.name}-{mode}"
     # A second of the link for the raw connection, a quarter for the all-reduce.
-    second_bytes = round((rate_mbit or _LOOPBACK_PROBE_MBIT) * 1e6 / 8)
+    second_bytes = round((site.rate_mbit or _LOOPBACK_PROBE_MBIT) * 1e6 / 8)
     out = folder / f"{name}.measured.json"
     job = Job(
         configurations=configurations,
@@ -58,13 +73,14 @@ def measure(
         probe_bytes=second_bytes // 4,
         out=str(out.resolve()),
     )
-    with hosts_on(rate_mbit, hosts) as places:
+    with hosts_of(site) as places:
         raw = measure_link(places[0], places[1], payload_bytes=second_bytes)
         launch(places, "benchmarks.netlab.worker", job, folder / name, timeout_seconds)
     measured = msgspec.json.decode(out.read_bytes(), type=Measured)
     link = Link(
-        hosts=hosts,
-        rate_mbit=rate_mbit,
+        hosts=site.hosts,
+        rate_mbit=site.rate_mbit,
+        congestion_control=site.congestion_control,
         raw_bits_per_second=raw.bits_per_second,
         round_trip_seconds=raw.round_trip_seconds,
         latency_seconds=measured.latency_seconds,

@@ -13,6 +13,7 @@ class TrainingJob:
     """Train each configuration for `steps` steps, evaluated every `block_steps`; the first sets the loss to reach.
 
     Those above that loss go on to `most_steps` at most. `start_step` is the first step that low-rank methods compress.
+    Rank 0 writes its rows to `out`, which the launch fills in.
     """
 
     configurations: tuple[Configuration, ...]
@@ -23,7 +24,7 @@ class TrainingJob:
     batch_size_per_gpu: int
     learning_rate: float
     start_step: int
-    out: str
+    out: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,10 +14,12 @@ from benchmarks.netlab.convergence import train
 from benchmarks.netlab.emulated import LAYERS, WIDTH
 from benchmarks.netlab.isolate import isolation, run_isolated
 from benchmarks.netlab.job import Pace
+from benchmarks.netlab.launch import Site
 from benchmarks.netlab.loss_rows import TrainingJob
+from benchmarks.netlab.network import kernel_congestion_control
 from benchmarks.netlab.prediction_report import prediction_text
 from benchmarks.netlab.rows import Row, read_rows
-from gradwire.errors import EnvironmentNotFit, GradwireError
+from gradwire.errors import EnvironmentNotFit, GradwireError, UsageError
 
 # Set by this module alone, for the copy of itself that it starts inside the namespaces.
 _INSIDE_VARIABLE = "NETLAB_INSIDE"
@@ -50,8 +52,7 @@ def _start_inside(arguments: Sequence[str]) -> int:
 
 def _bench(options: argparse.Namespace) -> int:
     return bench(
-        hosts=options.hosts,
-        rates=[None] if options.link == "loopback" else options.rates,
+        sites=_sites(options),
         modes=options.modes,
         configurations=choose(options.configurations),
         compute_seconds=options.compute_seconds,
@@ -72,12 +73,23 @@ def _convergence(options: argparse.Namespace) -> int:
         batch_size_per_gpu=options.batch_size,
         learning_rate=options.learning_rate,
         start_step=options.start_step,
-        out=str((options.out / "convergence.json").resolve()),
     )
-    for hosts in options.hosts:
-        for rate in [None] if options.link == "loopback" else options.rates:
-            print(train(job, hosts=hosts, rate_mbit=rate, folder=options.out, timeout_seconds=options.timeout))
+    for site in _sites(options):
+        print(train(job, site, folder=options.out, timeout_seconds=options.timeout))
     return 0
+
+
+def _sites(options: argparse.Namespace) -> list[Site]:
+    own = kernel_congestion_control()
+    if options.link == "loopback":
+        if options.congestion_control:
+            raise UsageError("--congestion-control needs links of the lab's own; loopback is taken as it is")
+        return [Site(hosts=hosts, rate_mbit=None, congestion_control=own) for hosts in options.hosts]
+    return [
+        Site(hosts=hosts, rate_mbit=rate, congestion_control=options.congestion_control or own)
+        for hosts in options.hosts
+        for rate in options.rates
+    ]
 
 
 def _model(options: argparse.Namespace) -> int:
@@ -149,6 +161,7 @@ def _add_link_options(parser: argparse.ArgumentParser, *, rates: list[float], ti
     parser.epilog = f"The emulated model: {LAYERS} layers of width {WIDTH}."
     parser.add_argument("--link", choices=("shaped", "loopback"), default="shaped")
     parser.add_argument("--rates", type=_numbers, default=rates, help="Mb/s, with commas")
+    parser.add_argument("--congestion-control", help="TCP's: bbr, reno, ...; without it the kernel's own")
     parser.add_argument("--hosts", type=_counts, default=[2], help="numbers of hosts, with commas")
     parser.add_argument("--timeout", type=float, default=timeout, help="seconds that one launch may take")
     parser.add_argument("--out", type=Path, default=Path("runs/netlab"))

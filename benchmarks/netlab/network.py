@@ -8,10 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from gradwire.errors import EnvironmentNotFit
+
 LOOPBACK = "lo"
 _SUBNET = "10.77.0"
 _SWITCH = "switch0"
 _NETNS_FOLDER = Path("/run/netns")
+_CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
 _MTU_BYTES = 1500
 # A bucket that refills for 2 ms lets TBF reach its rate at the kernel's timer resolution: 250 kB at 1 Gb/s.
 _BURST_SECONDS = 0.002
@@ -38,11 +41,11 @@ def loopback_hosts(count: int) -> tuple[Host, ...]:
 
 
 @contextmanager
-def linked_hosts(count: int, rate_mbit: float) -> Iterator[tuple[Host, ...]]:
+def linked_hosts(count: int, rate_mbit: float, *, congestion_control: str) -> Iterator[tuple[Host, ...]]:
     """Yield `count` hosts on one switch, each link limited to `rate_mbit` Mb/s in both directions.
 
     They hear nothing but each other. Names are free to choose: `isolate` gives the lab a /run of its own. Raises
-    CalledProcessError with what `ip` or `tc` said where a step fails.
+    EnvironmentNotFit with what `ip` or `tc` said where a step fails.
     """
     hosts = tuple(
         Host(
@@ -58,6 +61,7 @@ def linked_hosts(count: int, rate_mbit: float) -> Iterator[tuple[Host, ...]]:
         _quiet_up((), _SWITCH)
         for number, host in enumerate(hosts):
             _connect(host, f"port{number}", rate_mbit)
+            _run(*host.prefix, "sh", "-c", f'echo "$1" > {_CONGESTION_CONTROL}', "sh", congestion_control)
         yield hosts
     finally:
         # The next rate starts from nothing. Deleting a namespace deletes its half of the pair, and so the other half.
@@ -65,6 +69,11 @@ def linked_hosts(count: int, rate_mbit: float) -> Iterator[tuple[Host, ...]]:
             if (_NETNS_FOLDER / host.name).exists():
                 _run("ip", "netns", "del", host.name)
         subprocess.run(["ip", "link", "del", _SWITCH], capture_output=True)
+
+
+def kernel_congestion_control() -> str:
+    """Return the TCP congestion control that new connections get."""
+    return _CONGESTION_CONTROL.read_text().strip()
 
 
 def tbf_words(rate_mbit: float) -> tuple[str, ...]:
@@ -95,4 +104,6 @@ def _quiet_up(namespace: Sequence[str], interface: str) -> None:
 
 
 def _run(*words: str) -> None:
-    subprocess.run(words, check=True, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=20)
+    if done.returncode:
+        raise EnvironmentNotFit(f"{' '.join(words)}: {done.stderr.strip() or f'exit {done.returncode}'}")

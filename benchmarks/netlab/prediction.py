@@ -10,11 +10,19 @@ from typing import assert_never
 
 import msgspec
 
-from benchmarks.netlab.configurations import ALONE, PLAIN, TABLE, Configuration
+from benchmarks.netlab.configurations import ALONE, BUCKET_CAPS_MB, PLAIN, TABLE, Configuration
 from benchmarks.netlab.emulated import FORWARD_SHARE, LAYERS, WIDTH, layer_shapes
 from benchmarks.netlab.rows import Row
 from gradwire.documents.recipe_schema import Compression
-from gradwire.measure.communication_cost import MEBIBYTE, GradientTensor, MethodCost, Step, Wire, step_seconds
+from gradwire.measure.communication_cost import (
+    MEBIBYTE,
+    GradientTensor,
+    MethodCost,
+    Step,
+    Wire,
+    best_bucket_cap,
+    step_seconds,
+)
 
 # Beyond this, compressing 30 MB would take three seconds.
 _DEAREST_SECONDS_PER_BYTE = 1e-7
@@ -82,6 +90,25 @@ def method_cost(configuration: Configuration) -> MethodCost:
             assert_never(unknown)
 
 
+def wire_of(all_reduce_bytes_per_second: float, latency_seconds: float, world_size: int) -> Wire:
+    """Return the link behind an all-reduce of that speed in gradient bytes per second."""
+    share = 2 * (world_size - 1) / world_size
+    return Wire(
+        world_size=world_size,
+        bytes_per_second=all_reduce_bytes_per_second * share,
+        latency_seconds=latency_seconds,
+    )
+
+
+def settled(configuration: Configuration, compute_seconds: float, wire: Wire) -> Configuration:
+    """Return `configuration` with its bucket size chosen by the cost model, where it leaves that open."""
+    if not configuration.auto_bucket:
+        return configuration
+    step, caps = emulated_step(compute_seconds), [cap * MEBIBYTE for cap in BUCKET_CAPS_MB]
+    cap, _ = best_bucket_cap(step, method_cost(configuration), wire, caps=caps)
+    return replace(configuration, bucket_cap_mb=None if cap is None else cap / MEBIBYTE)
+
+
 def fit(rows: Sequence[Row], *, fitted_rates: Sequence[float | None]) -> tuple[list[Prediction], list[MethodCost]]:
     """Return a prediction for every configuration and link, and the methods with their fitted compression cost.
 
@@ -147,16 +174,11 @@ def _cases(rows: Sequence[Row]) -> list[_Case]:
     cases: list[_Case] = []
     for (hosts, rate_mbit), group in groups.items():
         link = group[0].link
-        share = 2 * (hosts - 1) / hosts
-        wire = Wire(
-            world_size=hosts,
-            bytes_per_second=link.bytes_per_second * share,
-            latency_seconds=link.latency_seconds,
-        )
+        wire = wire_of(link.bytes_per_second, link.latency_seconds, hosts)
         step = emulated_step(_median_seconds(group, ALONE))
         cases.extend(
             _Case(
-                configuration=known[name],
+                configuration=settled(known[name], step.compute_seconds, wire),
                 rate_mbit=rate_mbit,
                 wire=wire,
                 step=step,

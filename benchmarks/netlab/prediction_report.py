@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from benchmarks.netlab.configurations import PLAIN
 from benchmarks.netlab.prediction import Prediction, emulated_step, fit
-from benchmarks.netlab.report import aligned
+from benchmarks.netlab.report import aligned, place_name
 from benchmarks.netlab.rows import Row
 from gradwire.measure.communication_cost import MEBIBYTE, MethodCost, advise
 
@@ -19,7 +19,7 @@ _TENTHS_OF_DECADE = range(70, 121)
 def prediction_text(rows: Sequence[Row], *, fitted_rates: Sequence[float | None], compute_seconds: float) -> str:
     """Return the tables as markdown."""
     predictions, methods = fit(rows, fitted_rates=fitted_rates)
-    head = ("hosts", "link", "configuration", "measured ms", "predicted ms", "error", "")
+    head = ("place", "configuration", "measured ms", "predicted ms", "error", "")
     table = aligned([head, *(_cells(prediction) for prediction in predictions)])
     summary = [_summary("in sample", [p for p in predictions if p.fitted])]
     summary.append(_summary("held out", [p for p in predictions if not p.fitted]))
@@ -29,8 +29,7 @@ def prediction_text(rows: Sequence[Row], *, fitted_rates: Sequence[float | None]
 
 def _cells(prediction: Prediction) -> tuple[str, ...]:
     return (
-        str(prediction.wire.world_size),
-        "loopback" if prediction.rate_mbit is None else f"{prediction.rate_mbit:g} Mb/s",
+        place_name(prediction.wire.world_size, prediction.rate_mbit),
         prediction.configuration,
         f"{prediction.measured_seconds * 1000:.1f}",
         f"{prediction.predicted_seconds * 1000:.1f}",
@@ -44,8 +43,7 @@ def _summary(name: str, predictions: Sequence[Prediction]) -> str:
         return f"{name}: nothing measured"
     worst = max(predictions, key=lambda prediction: abs(prediction.error))
     mean = statistics.mean(abs(prediction.error) for prediction in predictions)
-    rate = "loopback" if worst.rate_mbit is None else f"{worst.rate_mbit:g} Mb/s"
-    place = f"{worst.configuration}, {worst.wire.world_size} hosts, {rate}"
+    place = f"{worst.configuration}, {place_name(worst.wire.world_size, worst.rate_mbit)}"
     return f"{name}: mean error {mean:.1%}, worst {worst.error:+.1%} ({place}), {len(predictions)} cases"
 
 

@@ -8,7 +8,6 @@ import os
 import platform
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
-from pathlib import Path
 
 from benchmarks.netlab.configurations import ALONE
 from benchmarks.netlab.figures import Figure, Place, Spread, figures
@@ -17,6 +16,7 @@ from benchmarks.netlab.targets import Outcome, outcomes
 
 _HEAD = (
     "configuration",
+    "MiB",
     "step ms",
     "scaling efficiency",
     "time to DDP",
@@ -28,7 +28,8 @@ _HEAD = (
 _NOTE = """\
 Scaling efficiency: the step of one process alone, measured in the same rounds, over the step. Times: over plain DDP's
 and over torch's PowerSGD rank 4 in one bucket. Median [smallest, largest] over the rounds; configurations took turns.
-MB sent: per step and host, from the interface's counters. CPU: rank 0's process, all threads."""
+MiB: bucket size, where not torch's default. MB sent: per step and host, from the interface's counters. CPU: rank 0's
+process, all threads."""
 _EMULATED = "Compute is emulated: forward and backward sleep. Gradients, buckets, hooks, gloo and the wire are real."
 
 
@@ -39,7 +40,9 @@ def report_text(rows: Sequence[Row]) -> str:
     parts = [f"# Network lab\n\n{machine_line()}\n\n{_NOTE}"]
     for place, place_figures in measured.items():
         note = f"\n{_EMULATED}" if place.mode == "emulated" else ""
-        parts.append(f"## {place_name(place)}, {place.mode} compute\n\n{_link_line(links[place])}{note}\n")
+        parts.append(
+            f"## {place_name(place.hosts, place.rate_mbit)}, {place.mode} compute\n\n{_link_line(links[place])}{note}\n"
+        )
         parts.append(aligned([_HEAD, *(_cells(figure) for figure in place_figures)]))
     if met := outcomes(measured):
         parts.append("## Targets\n\n" + targets_table(met))
@@ -52,10 +55,11 @@ def targets_table(found: Sequence[Outcome]) -> str:
     return aligned([head, *(_target_cells(outcome) for outcome in found)])
 
 
-def place_name(place: Place) -> str:
+def place_name(hosts: int, rate_mbit: float | None) -> str:
     """Return the place in words: `2 hosts, 100 Mb/s`."""
-    rate = "loopback, not shaped" if place.rate_mbit is None else _rate(place.rate_mbit)
-    return f"{place.hosts} hosts, {rate}"
+    if rate_mbit is None:
+        return f"{hosts} hosts, loopback, not shaped"
+    return f"{hosts} hosts, " + (f"{rate_mbit / 1000:g} Gb/s" if rate_mbit >= 1000 else f"{rate_mbit:g} Mb/s")
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
@@ -69,12 +73,10 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def machine_line() -> str:
-    """Return what the figures depend on beside the lab: cores, load, kernel, TCP, torch."""
-    congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control")
-    tcp = congestion.read_text().strip() if congestion.exists() else "unknown"
+    """Return what the figures depend on beside the lab: cores, load, kernel, torch."""
     load = os.getloadavg()[0]
     return (
-        f"{os.cpu_count()} cores, load {load:.1f} at the end, Linux {platform.release()}, TCP {tcp}, "
+        f"{os.cpu_count()} cores, load {load:.1f} at the end, Linux {platform.release()}, "
         f"torch {version('torch')}, gloo, 1 thread per rank"
     )
 
@@ -113,13 +115,10 @@ def _place_of(row: Row) -> Place:
     return Place(hosts=row.link.hosts, rate_mbit=row.link.rate_mbit, mode=row.mode)
 
 
-def _rate(rate_mbit: float) -> str:
-    return f"{rate_mbit / 1000:g} Gb/s" if rate_mbit >= 1000 else f"{rate_mbit:g} Mb/s"
-
-
 def _link_line(link: Link) -> str:
     return (
-        f"Calibrated in this run: one TCP connection carries {link.raw_bits_per_second / 1e6:.1f} Mb/s, a byte takes "
+        f"Calibrated in this run: one TCP connection ({link.congestion_control}) carries "
+        f"{link.raw_bits_per_second / 1e6:.1f} Mb/s, a byte takes "
         f"{link.round_trip_seconds * 1e6:.0f} us there and back; "
         f"an all-reduce takes {link.latency_seconds * 1e6:.0f} us and averages "
         f"{link.bytes_per_second / 1e6:.2f} MB/s of gradients."
@@ -130,6 +129,7 @@ def _cells(figure: Figure) -> tuple[str, ...]:
     alone = figure.configuration == ALONE
     return (
         figure.configuration,
+        "" if figure.bucket_cap_mb is None else f"{figure.bucket_cap_mb:g}",
         _spread(figure.step_seconds, 1000, ".1f"),
         _spread(figure.scaling_efficiency, 1, ".3f"),
         _spread(figure.time_to_plain, 1, ".3f"),
@@ -145,7 +145,7 @@ def _target_cells(outcome: Outcome) -> tuple[str, ...]:
     sign = "<=" if target.quantity.startswith("step time") else ">="
     spread = Spread(median=outcome.measured, low=outcome.low, high=outcome.high)
     return (
-        place_name(outcome.place),
+        place_name(outcome.place.hosts, outcome.place.rate_mbit),
         target.configuration,
         target.quantity + (f" r{target.torch_rank}" if "torch" in target.quantity else ""),
         f"{sign} {target.bound:g}",

@@ -18,13 +18,15 @@ Mode = Literal["emulated", "real"]
 class Link:
     """A link as asked for and as measured in the same run.
 
-    `rate_mbit` is None for loopback as it is. `raw_bits_per_second` and `round_trip_seconds` are one TCP connection's;
+    `rate_mbit` is None for loopback as it is. `congestion_control` is TCP's. `raw_bits_per_second` and
+    `round_trip_seconds` are one TCP connection's;
     `latency_seconds` and `bytes_per_second` are an all-reduce's: the time of a tiny one, and gradient bytes per second
     of a large one.
     """
 
     hosts: int
     rate_mbit: float | None
+    congestion_control: str
     raw_bits_per_second: float
     round_trip_seconds: float
     latency_seconds: float
@@ -33,7 +35,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sample:
-    """A few steps of one configuration in one round.
+    """A few steps of one configuration in one round, with buckets of `bucket_cap_mb` MiB (None: torch's default).
 
     `step_seconds` are the slowest rank's, step by step. Bytes are what one host's interface sent and received per
     step, headers and acknowledgements included, averaged over hosts. `cpu_seconds` is the process time of rank 0 per
@@ -41,6 +43,7 @@ class Sample:
     """
 
     configuration: str
+    bucket_cap_mb: float | None
     round: int
     step_seconds: list[float]
     sent_bytes: float

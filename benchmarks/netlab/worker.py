@@ -19,6 +19,7 @@ from benchmarks.netlab.configurations import Configuration
 from benchmarks.netlab.emulated import LAYERS, WIDTH, EmulatedModel
 from benchmarks.netlab.install import wrap
 from benchmarks.netlab.job import Job, read_job
+from benchmarks.netlab.prediction import settled, wire_of
 from benchmarks.netlab.rows import Measured, Sample
 from benchmarks.netlab.world import agreed, all_reduce_speed, gathered, interface_bytes, join, leave
 
@@ -39,7 +40,8 @@ def main(job_path: Path) -> None:
     job = read_job(job_path)
     join()
     latency, bytes_per_second = all_reduce_speed(job.probe_bytes)
-    subjects = [_build(configuration, job) for configuration in job.configurations]
+    wire = wire_of(bytes_per_second, latency, dist.get_world_size())
+    subjects = [_build(settled(configuration, job.compute_seconds, wire), job) for configuration in job.configurations]
     for subject in subjects:
         _warm_up(subject, job)
     samples = []
@@ -109,6 +111,7 @@ def _visit(subject: _Subject, number: int) -> Sample:
     steps = subject.steps_per_visit
     return Sample(
         configuration=subject.configuration.name,
+        bucket_cap_mb=subject.configuration.bucket_cap_mb,
         round=number,
         step_seconds=[max(seconds) for seconds in zip(*(rank[0] for rank in ranks), strict=True)],
         sent_bytes=statistics.mean(rank[1] for rank in ranks) / steps,

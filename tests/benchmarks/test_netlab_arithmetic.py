@@ -21,6 +21,7 @@ _PLACE = Place(hosts=2, rate_mbit=100.0, mode="emulated")
 _LINK = Link(
     hosts=2,
     rate_mbit=100.0,
+    congestion_control="reno",
     raw_bits_per_second=95e6,
     round_trip_seconds=1e-5,
     latency_seconds=1e-4,
@@ -31,6 +32,7 @@ _LINK = Link(
 def _row(configuration: str, number: int, seconds: float, sent: float = 1e6) -> Row:
     sample = Sample(
         configuration=configuration,
+        bucket_cap_mb=5.0,
         round=number,
         step_seconds=[seconds],
         sent_bytes=sent,
@@ -49,13 +51,13 @@ def _rows() -> list[Row]:
             (ALONE, 0.2, 0.0),
             (PLAIN, 2.0, 30e6),
             (TORCH_POWERSGD[4], 0.4, 0.6e6),
-            ("powersgd-r4", 0.25, 0.6e6),
+            ("powersgd-r4@5", 0.25, 0.6e6),
         )
     ]
 
 
 def test_ratios_pair_the_samples_of_one_round() -> None:
-    figure = by_name(figures(_rows())[_PLACE])["powersgd-r4"]
+    figure = by_name(figures(_rows())[_PLACE])["powersgd-r4@5"]
     assert (figure.scaling_efficiency.low, figure.scaling_efficiency.high) == (0.8, 0.8)
     assert figure.time_to_plain.median == 0.125
     assert figure.time_to_torch[4].median == 0.625
@@ -65,9 +67,9 @@ def test_ratios_pair_the_samples_of_one_round() -> None:
 
 def test_targets_are_set_beside_what_was_measured_there() -> None:
     found = {(o.target.configuration, o.target.quantity): o for o in outcomes(figures(_rows()))}
-    efficiency = found["powersgd-r4", "scaling efficiency"]
+    efficiency = found["powersgd-r4@5", "scaling efficiency"]
     assert (efficiency.measured, efficiency.target.bound, efficiency.met) == (0.8, 0.86, False)
-    assert found["powersgd-r4", "step time to torch PowerSGD"].met
+    assert found["powersgd-r4@5", "step time to torch PowerSGD"].met
     assert len(found) == 2
 
 
@@ -77,7 +79,7 @@ def test_every_target_is_about_a_configuration_of_the_table() -> None:
 
 def test_the_report_has_a_line_for_every_configuration_and_target() -> None:
     text = report_text(_rows())
-    assert all(f"| {name} " in text for name in (ALONE, PLAIN, TORCH_POWERSGD[4], "powersgd-r4"))
+    assert all(f"| {name} " in text for name in (ALONE, PLAIN, TORCH_POWERSGD[4], "powersgd-r4@5"))
     assert "MISSED" in text
     assert "Compute is emulated" in text
     assert csv_text(_rows()).count("\n") == 1 + len(_rows())
@@ -86,7 +88,7 @@ def test_the_report_has_a_line_for_every_configuration_and_target() -> None:
 def test_the_same_rows_draw_the_same_chart() -> None:
     first, second = (chart_svg(figures(_rows())) for _ in range(2))
     assert first == second
-    assert "powersgd-r4" in first
+    assert "powersgd-r4@5" in first
 
 
 def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -103,12 +105,12 @@ def test_rows_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 
 def test_patterns_choose_configurations_and_the_baselines_come_along() -> None:
-    names = [configuration.name for configuration in choose(["ddp-?"])]
-    assert names == [ALONE, PLAIN, "ddp-1", "ddp-5", TORCH_POWERSGD[4]]
+    names = [configuration.name for configuration in choose(["ddp@?"])]
+    assert names == [ALONE, PLAIN, "ddp@1", "ddp@5", TORCH_POWERSGD[4]]
 
 
 def test_a_configuration_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(UsageError, match=r"--configurations powersgd-r5: .*powersgd-r4"):
+    with pytest.raises(UsageError, match=r"--configurations powersgd-r5: .*powersgd-r4@5"):
         choose(["powersgd-r5"])
 
 
@@ -140,10 +142,10 @@ def test_the_model_seen_by_the_cost_model_has_the_lab_models_gradients() -> None
 
 def test_a_compression_cost_is_found_from_the_fitted_link_alone() -> None:
     predictions, methods = fit(_rows(), fitted_rates=[100.0])
-    own = next(prediction for prediction in predictions if prediction.configuration == "powersgd-r4")
+    own = next(prediction for prediction in predictions if prediction.configuration == "powersgd-r4@5")
     # The median of the two rounds' steps, 0.375 s, is what the cost is fitted to.
     assert own.error == pytest.approx(0.0, abs=1e-6)
     assert own.fitted
-    fitted = next(method for method in methods if method.name == "powersgd-r4")
+    fitted = next(method for method in methods if method.name == "powersgd-r4@5")
     assert fitted.compression_seconds_per_byte > 0
     assert next(method for method in methods if method.name == PLAIN).compression_seconds_per_byte == 0

@@ -15,7 +15,7 @@ from gradwire.measure.communication_cost import (
     Step,
     Wire,
     advise,
-    best_step_seconds,
+    best_bucket_cap,
     ddp_buckets,
     step_seconds,
 )
@@ -85,8 +85,9 @@ def test_what_is_gathered_grows_with_the_world() -> None:
 def test_the_best_bucket_size_is_never_worse_than_any() -> None:
     step = _step(2.0, 4.0, 6.0, 8.0)
     caps = (MEBIBYTE, 2 * MEBIBYTE, None)
-    best = best_step_seconds(step, _PLAIN, _LINK, caps=caps)
-    assert best == min(step_seconds(step, _PLAIN, _LINK, bucket_cap_bytes=cap) for cap in caps)
+    cap, seconds = best_bucket_cap(step, _PLAIN, _LINK, caps=caps)
+    assert cap == MEBIBYTE
+    assert seconds == min(step_seconds(step, _PLAIN, _LINK, bucket_cap_bytes=cap) for cap in caps)
 
 
 def test_compression_pays_below_a_link_speed_and_never_where_it_costs_more_than_it_saves() -> None:

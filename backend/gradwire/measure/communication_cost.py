@@ -155,9 +155,13 @@ def step_seconds(step: Step, method: MethodCost, wire: Wire, *, bucket_cap_bytes
     return end
 
 
-def best_step_seconds(step: Step, method: MethodCost, wire: Wire, *, caps: Sequence[float | None]) -> float:
-    """Return the shortest step over the bucket sizes in `caps`."""
-    return min(step_seconds(step, method, wire, bucket_cap_bytes=cap) for cap in caps)
+def best_bucket_cap(
+    step: Step, method: MethodCost, wire: Wire, *, caps: Sequence[float | None]
+) -> tuple[float | None, float]:
+    """Return the bucket size of `caps` with the shortest step, and that step's seconds; the first of equal ones."""
+    timed = [(step_seconds(step, method, wire, bucket_cap_bytes=cap), number) for number, cap in enumerate(caps)]
+    seconds, number = min(timed)
+    return caps[number], seconds
 
 
 def advise(
@@ -179,7 +183,7 @@ def advise(
 
     def seconds(method: MethodCost, speed: float) -> float:
         wire = Wire(world_size=world_size, bytes_per_second=speed, latency_seconds=latency_seconds)
-        return best_step_seconds(step, method, wire, caps=caps)
+        return best_bucket_cap(step, method, wire, caps=caps)[1]
 
     ascending = sorted(speeds)
     plain_seconds = [seconds(plain, speed) for speed in ascending]
