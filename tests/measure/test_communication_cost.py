@@ -82,12 +82,17 @@ def test_what_is_gathered_grows_with_the_world() -> None:
     assert method.payload_bytes(matrices, world_size=8) == 4 * method.payload_bytes(matrices, world_size=2)
 
 
-def test_the_best_bucket_size_is_never_worse_than_any() -> None:
+def test_the_best_bucket_size_is_that_of_the_shortest_step() -> None:
     step = _step(2.0, 4.0, 6.0, 8.0)
     caps = (MEBIBYTE, 2 * MEBIBYTE, None)
     cap, seconds = best_bucket_cap(step, _PLAIN, _LINK, caps=caps)
     assert cap == MEBIBYTE
     assert seconds == min(step_seconds(step, _PLAIN, _LINK, bucket_cap_bytes=cap) for cap in caps)
+
+
+def test_of_bucket_sizes_as_good_as_each_other_the_first_is_taken() -> None:
+    fast = Wire(world_size=2, bytes_per_second=1000 * MEBIBYTE, latency_seconds=1e-4)
+    assert best_bucket_cap(_step(4.0, 8.0), _PLAIN, fast, caps=(MEBIBYTE, None))[0] == MEBIBYTE
 
 
 def test_compression_pays_below_a_link_speed_and_never_where_it_costs_more_than_it_saves() -> None:

@@ -16,6 +16,7 @@ MEBIBYTE = 2**20
 # What DDP does where no bucket size is given.
 DEFAULT_BUCKET_CAP_BYTES = 25 * MEBIBYTE
 DEFAULT_FIRST_BUCKET_BYTES = 1 * MEBIBYTE
+_NEAR_ENOUGH = 1.01
 
 _Resource = Literal["thread", "wire"]
 
@@ -158,10 +159,14 @@ def step_seconds(step: Step, method: MethodCost, wire: Wire, *, bucket_cap_bytes
 def best_bucket_cap(
     step: Step, method: MethodCost, wire: Wire, *, caps: Sequence[float | None]
 ) -> tuple[float | None, float]:
-    """Return the bucket size of `caps` with the shortest step, and that step's seconds; the first of equal ones."""
-    timed = [(step_seconds(step, method, wire, bucket_cap_bytes=cap), number) for number, cap in enumerate(caps)]
-    seconds, number = min(timed)
-    return caps[number], seconds
+    """Return a bucket size of `caps` and its step's seconds: the first that is within 1 % of the shortest step.
+
+    Give the caps from small to large. A collective alternates between wire and arithmetic, which the model leaves out:
+    more and smaller buckets overlap the two, so they are preferred where latency does not forbid it.
+    """
+    timed = [step_seconds(step, method, wire, bucket_cap_bytes=cap) for cap in caps]
+    good_enough = min(timed) * _NEAR_ENOUGH
+    return next((cap, seconds) for cap, seconds in zip(caps, timed, strict=True) if seconds <= good_enough)
 
 
 def advise(
