@@ -19,6 +19,8 @@ TORCH_POWERSGD = {rank: f"torch-powersgd-r{rank}" for rank in (1, 4, 8, 32)}
 FIRST_COMPRESSED_STEP = 2
 # Larger than the emulated model's gradients: everything in one bucket.
 _ONE_BUCKET_MB = 100.0
+# Closed by the last matrix of a layer of the emulated model: no bucket waits for the next layer.
+_ONE_LAYER_MB = 4.5
 # What `auto_bucket` chooses from, in MiB.
 BUCKET_CAPS_MB = (1.0, 2.0, 3.0, 4.5, 8.0, 12.0, 25.0)
 
@@ -61,12 +63,12 @@ def _own(name: str, method: str, *, bucket_cap_mb: float, **options: Any) -> Con
     )
 
 
-def _low_rank(name: str, method: str, rank: int, *, bucket_cap_mb: float, wire_dtype: str | None) -> Configuration:
+def _low_rank(name: str, method: str, rank: int, *, wire_dtype: str | None) -> Configuration:
     wire = "" if wire_dtype is None else f"-{wire_dtype}"
     return _own(
         f"{name}-r{rank}{wire}",
         method,
-        bucket_cap_mb=bucket_cap_mb,
+        bucket_cap_mb=_ONE_LAYER_MB,
         matrix_approximation_rank=rank,
         wire_dtype=wire_dtype,
     )
@@ -81,15 +83,15 @@ TABLE: tuple[Configuration, ...] = (
     Configuration(name="torch-fp16", kind="torch-fp16"),
     Configuration(name="torch-fp16@5", kind="torch-fp16", bucket_cap_mb=5.0),
     *(_torch_powersgd(rank) for rank in TORCH_POWERSGD),
-    _own("fp16", "fp16", bucket_cap_mb=2.0),
-    *(_own("bf16", "bf16", bucket_cap_mb=cap) for cap in (2.0, 5.0)),
-    _low_rank("powersgd", "powersgd", 4, bucket_cap_mb=5.0, wire_dtype=None),
-    _low_rank("powersgd", "powersgd", 4, bucket_cap_mb=5.0, wire_dtype="bf16"),
-    _low_rank("powersgd", "powersgd", 32, bucket_cap_mb=5.0, wire_dtype=None),
-    _low_rank("powersgd", "powersgd", 32, bucket_cap_mb=5.0, wire_dtype="bf16"),
-    _low_rank("alternating", "powersgd-alternating", 4, bucket_cap_mb=5.0, wire_dtype="bf16"),
-    _low_rank("alternating", "powersgd-alternating", 32, bucket_cap_mb=5.0, wire_dtype="bf16"),
-    *(_own("int8", "int8", bucket_cap_mb=cap) for cap in (2.0, 5.0)),
+    _own("fp16", "fp16", bucket_cap_mb=1.0),
+    *(_own("bf16", "bf16", bucket_cap_mb=cap) for cap in (1.0, 5.0)),
+    _low_rank("powersgd", "powersgd", 4, wire_dtype=None),
+    _low_rank("powersgd", "powersgd", 4, wire_dtype="bf16"),
+    _low_rank("powersgd", "powersgd", 32, wire_dtype=None),
+    _low_rank("powersgd", "powersgd", 32, wire_dtype="bf16"),
+    _low_rank("alternating", "powersgd-alternating", 4, wire_dtype="bf16"),
+    _low_rank("alternating", "powersgd-alternating", 32, wire_dtype="bf16"),
+    *(_own("int8", "int8", bucket_cap_mb=cap) for cap in (1.0, 5.0)),
     _own("topk", "topk", bucket_cap_mb=5.0),
 )
 
@@ -99,13 +101,13 @@ SETS: dict[str, tuple[str, ...]] = {
     "torch": ("ddp*", "torch-*"),
     # What the package's promises are about.
     "targets": (
-        *("ddp@auto", TORCH_POWERSGD[32], "bf16@2", "powersgd-r4@5", "powersgd-r4-bf16@5", "powersgd-r32-bf16@5"),
-        *("alternating-r4-bf16@5", "int8@2"),
+        *("ddp@auto", TORCH_POWERSGD[32], "bf16@1", "powersgd-r4@4.5", "powersgd-r4-bf16@4.5", "powersgd-r32-bf16@4.5"),
+        *("alternating-r4-bf16@4.5", "int8@1"),
     ),
     # One of each method: what the convergence benchmark trains.
     "methods": (
-        *("bf16@2", "powersgd-r4@5", "powersgd-r4-bf16@5", "powersgd-r32-bf16@5", "alternating-r4-bf16@5"),
-        *("alternating-r32-bf16@5", "int8@2", "topk@5"),
+        *("bf16@1", "powersgd-r4@4.5", "powersgd-r4-bf16@4.5", "powersgd-r32-bf16@4.5", "alternating-r4-bf16@4.5"),
+        *("alternating-r32-bf16@4.5", "int8@1", "topk@5"),
     ),
     "all": ("*",),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -17,6 +17,25 @@ _HEAD = (
     *("configuration", "loss at step {steps}", "s at step {steps}", "time to it", "steps to DDP's loss"),
     *("s to DDP's loss", "of DDP's time", "MB sent per step"),
 )
+
+# The promise at 100 Mb/s, on an otherwise idle machine.
+_PROMISED, _PROMISED_FASTER = "powersgd-r4@4.5", 5.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Outcome:
+    """One method, means over the seeds.
+
+    `seconds` and `megabytes` (per step) are for equal steps; `plain_seconds` is plain DDP's time for them. `arrival` is
+    when plain DDP's loss was reached; None where a seed never had it.
+    """
+
+    name: str
+    losses: tuple[float, ...]
+    seconds: float
+    plain_seconds: float
+    megabytes: float
+    arrival: Reached | None
 
 
 def train(job: TrainingJob, site: Site, *, folder: Path, timeout_seconds: float) -> str:
@@ -49,39 +68,56 @@ A byte-level transformer on the standard library's text, AdamW, {job.batch_size_
 seeds {seeds}: of weights and order of windows. Loss: nats per byte on the same held-out windows for all. Low-rank
 methods compress from step {job.start_step}. Methods took turns, {job.block_steps} steps each; evaluation is not timed.
 """
-    return f"{note}\n{aligned([head, *(_cells(name, names[0], rows, job) for name in names)])}\n"
+    outcomes = [_outcome(name, names[0], rows, job) for name in names]
+    table = aligned([head, *(_cells(outcome, job.most_steps) for outcome in outcomes)])
+    return f"{note}\n{table}\n\n{_target_line(outcomes)}\n"
 
 
-def _cells(name: str, plain: str, rows: Sequence[LossRow], job: TrainingJob) -> tuple[str, ...]:
-    losses, seconds, plain_seconds, ends, megabytes = [], [], [], [], []
-    for seed in job.seeds:
-        run, plain_run = _run(rows, name, seed), _run(rows, plain, seed)
-        at_end, plain_at_end = _at(run, job.steps), _at(plain_run, job.steps)
-        losses.append(at_end.validation_loss)
-        seconds.append(at_end.seconds)
-        megabytes.append(at_end.sent_bytes / job.steps / 1e6)
-        ends.append(reached(run, plain_at_end.validation_loss))
-        plain_seconds.append(plain_at_end.seconds)
-    loss_range = f" [{min(losses):.3f}, {max(losses):.3f}]" if len(losses) > 1 else ""
-    return (
-        name,
-        f"{statistics.mean(losses):.3f}{loss_range}",
-        f"{statistics.mean(seconds):.1f}",
-        f"1/{statistics.mean(plain_seconds) / statistics.mean(seconds):.2f}",
-        *_reached_cells(ends, plain_seconds, job.most_steps),
-        f"{statistics.mean(megabytes):.3f}",
+def _outcome(name: str, plain: str, rows: Sequence[LossRow], job: TrainingJob) -> _Outcome:
+    runs = [_run(rows, name, seed) for seed in job.seeds]
+    goals = [_at(_run(rows, plain, seed), job.steps) for seed in job.seeds]
+    ends = [_at(run, job.steps) for run in runs]
+    arrivals = [reached(run, goal.validation_loss) for run, goal in zip(runs, goals, strict=True)]
+    known = [arrival for arrival in arrivals if arrival is not None]
+    return _Outcome(
+        name=name,
+        losses=tuple(end.validation_loss for end in ends),
+        seconds=statistics.mean(end.seconds for end in ends),
+        plain_seconds=statistics.mean(goal.seconds for goal in goals),
+        megabytes=statistics.mean(end.sent_bytes for end in ends) / job.steps / 1e6,
+        arrival=_mean(known) if len(known) == len(arrivals) else None,
     )
 
 
-def _reached_cells(ends: Sequence[Reached | None], plain_seconds: Sequence[float], most_steps: int) -> tuple[str, ...]:
-    known = [end for end in ends if end is not None]
-    if len(known) < len(ends):
-        return f"not within {most_steps}", "", ""
-    seconds = statistics.mean(end.seconds for end in known)
+def _cells(outcome: _Outcome, most_steps: int) -> tuple[str, ...]:
+    losses, arrival = outcome.losses, outcome.arrival
+    loss_range = f" [{min(losses):.3f}, {max(losses):.3f}]" if len(losses) > 1 else ""
     return (
-        f"{statistics.mean(end.step for end in known):.0f}",
-        f"{seconds:.1f}",
-        f"1/{statistics.mean(plain_seconds) / seconds:.2f}",
+        outcome.name,
+        f"{statistics.mean(losses):.3f}{loss_range}",
+        f"{outcome.seconds:.1f}",
+        f"1/{outcome.plain_seconds / outcome.seconds:.2f}",
+        f"not within {most_steps}" if arrival is None else f"{arrival.step:.0f}",
+        "" if arrival is None else f"{arrival.seconds:.1f}",
+        "" if arrival is None else f"1/{outcome.plain_seconds / arrival.seconds:.2f}",
+        f"{outcome.megabytes:.3f}",
+    )
+
+
+def _target_line(outcomes: Sequence[_Outcome]) -> str:
+    """Return the promise beside the measured, or nothing where its method was not trained."""
+    for outcome in outcomes:
+        if outcome.name == _PROMISED:
+            faster = 0.0 if outcome.arrival is None else outcome.plain_seconds / outcome.arrival.seconds
+            verdict = "met" if faster >= _PROMISED_FASTER else "MISSED"
+            return f"Target: {_PROMISED} has DDP's loss in <= 1/{_PROMISED_FASTER} of its time. {verdict}"
+    return ""
+
+
+def _mean(arrivals: Sequence[Reached]) -> Reached:
+    return Reached(
+        step=statistics.mean(arrival.step for arrival in arrivals),
+        seconds=statistics.mean(arrival.seconds for arrival in arrivals),
     )
 
 

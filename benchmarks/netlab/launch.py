@@ -21,6 +21,7 @@ from gradwire.launch.process import run
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 _LOOPBACK_PROBE_MBIT = 10_000.0
+_LARGEST_PROBE_BYTES = 64_000_000
 _SHOWN_LINES = 30
 
 
@@ -62,7 +63,7 @@ def measure(
     Raises RunFailed with the end of the log where a worker fails or the time runs out.
     """
     name = f"{site.name}-{mode}"
-    # A second of the link for the raw connection, a quarter for the all-reduce.
+    # A second of the link for the raw connection, half of one for the all-reduce.
     second_bytes = round((site.rate_mbit or _LOOPBACK_PROBE_MBIT) * 1e6 / 8)
     out = folder / f"{name}.measured.json"
     job = Job(
@@ -70,7 +71,7 @@ def measure(
         mode=mode,
         compute_seconds=compute_seconds,
         pace=pace,
-        probe_bytes=second_bytes // 4,
+        probe_bytes=min(second_bytes // 2, _LARGEST_PROBE_BYTES),
         out=str(out.resolve()),
     )
     with hosts_of(site) as places:

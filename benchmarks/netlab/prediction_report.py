@@ -60,6 +60,6 @@ def _advice(methods: Sequence[MethodCost], compute_seconds: float) -> str:
         for advice in advise(
             step, plain, others, world_size=world, latency_seconds=_LATENCY_SECONDS, caps=_CAPS, speeds=speeds
         ):
-            wins = "never" if advice.wins_below is None else f"{advice.wins_below * 8 / 1e6:.3g}"
+            wins = "never" if advice.wins_below is None else f"{advice.wins_below * 8 / 1e6:,.0f}"
             cells[advice.method].append(wins)
     return aligned([head, *cells.values()])

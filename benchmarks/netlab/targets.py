@@ -41,22 +41,22 @@ class Outcome:
 
 TARGETS: tuple[Target, ...] = (
     Target(configuration="ddp@auto", quantity="scaling efficiency", rate_mbit=1000, bound=0.60),
-    Target(configuration="bf16@2", quantity="scaling efficiency", rate_mbit=1000, bound=0.84),
-    Target(configuration="powersgd-r4@5", quantity="scaling efficiency", rate_mbit=1000, bound=0.88),
-    Target(configuration="powersgd-r4@5", quantity="scaling efficiency", rate_mbit=100, bound=0.86),
-    Target(configuration="int8@2", quantity="scaling efficiency", rate_mbit=100, bound=0.25),
-    Target(configuration="powersgd-r4@5", quantity="step time to torch PowerSGD", rate_mbit=1000, bound=0.77),
-    Target(configuration="powersgd-r4@5", quantity="step time to torch PowerSGD", rate_mbit=100, bound=0.77),
+    Target(configuration="bf16@1", quantity="scaling efficiency", rate_mbit=1000, bound=0.84),
+    Target(configuration="powersgd-r4@4.5", quantity="scaling efficiency", rate_mbit=1000, bound=0.88),
+    Target(configuration="powersgd-r4@4.5", quantity="scaling efficiency", rate_mbit=100, bound=0.86),
+    Target(configuration="int8@1", quantity="scaling efficiency", rate_mbit=100, bound=0.25),
+    Target(configuration="powersgd-r4@4.5", quantity="step time to torch PowerSGD", rate_mbit=1000, bound=0.77),
+    Target(configuration="powersgd-r4@4.5", quantity="step time to torch PowerSGD", rate_mbit=100, bound=0.77),
     Target(
-        configuration="powersgd-r32-bf16@5",
+        configuration="powersgd-r32-bf16@4.5",
         quantity="step time to torch PowerSGD",
         rate_mbit=100,
         bound=0.50,
         torch_rank=32,
     ),
-    Target(configuration="powersgd-r4-bf16@5", quantity="bytes: fewer than plain DDP", rate_mbit=1000, bound=95),
-    Target(configuration="alternating-r4-bf16@5", quantity="bytes: fewer than plain DDP", rate_mbit=1000, bound=155),
-    Target(configuration="int8@2", quantity="bytes: fewer than plain DDP", rate_mbit=1000, bound=3.9, hosts=None),
+    Target(configuration="powersgd-r4-bf16@4.5", quantity="bytes: fewer than plain DDP", rate_mbit=1000, bound=95),
+    Target(configuration="alternating-r4-bf16@4.5", quantity="bytes: fewer than plain DDP", rate_mbit=1000, bound=155),
+    Target(configuration="int8@1", quantity="bytes: fewer than plain DDP", rate_mbit=1000, bound=3.9, hosts=None),
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,15 +40,17 @@ def main(job_path: Path) -> None:
     """Train by the job and write its rows from rank 0."""
     job = msgspec.json.decode(job_path.read_bytes(), type=TrainingJob)
     join()
-    rows = []
+    rows: list[LossRow] = []
     for seed in job.seeds:
-        rows.extend(_train_all(job, seed))
-    if dist.get_rank() == 0:
-        Path(job.out).write_bytes(msgspec.json.encode(rows))
+        for row in _train_all(job, seed):
+            rows.append(row)
+            # An hour's work must not be lost with its last minute.
+            if dist.get_rank() == 0:
+                Path(job.out).write_bytes(msgspec.json.encode(rows))
     leave()
 
 
-def _train_all(job: TrainingJob, seed: int) -> list[LossRow]:
+def _train_all(job: TrainingJob, seed: int) -> Iterator[LossRow]:
     """Train every method `job.steps` steps in turn, a block at a time, then each on until it has the first's loss."""
     text, held_out = standard_library_text()
     windows = random_windows(
@@ -60,18 +62,18 @@ def _train_all(job: TrainingJob, seed: int) -> list[LossRow]:
     runs = [
         _start(configuration.name, job, seed, text, index) for index, configuration in enumerate(job.configurations)
     ]
-    rows = [_evaluated(run, seed, windows) for run in runs]
+    for run in runs:
+        yield _evaluated(run, seed, windows)
     while runs[0].steps < job.steps:
         for run in runs:
             _train_block(run, job.block_steps)
-            rows.append(_evaluated(run, seed, windows))
+            yield _evaluated(run, seed, windows)
     goal = runs[0].losses[-1]
     for run in runs:
         while run.losses[-1] > goal and run.steps < job.most_steps:
             _train_block(run, job.block_steps)
-            rows.append(_evaluated(run, seed, windows))
+            yield _evaluated(run, seed, windows)
         run.close()
-    return rows
 
 
 def _start(name: str, job: TrainingJob, seed: int, text: torch.Tensor, index: int) -> _Run:

@@ -8,8 +8,10 @@ import pytest
 
 from benchmarks.netlab.chart import chart_svg
 from benchmarks.netlab.configurations import ALONE, PLAIN, TABLE, TORCH_POWERSGD, choose
+from benchmarks.netlab.convergence import convergence_text
 from benchmarks.netlab.figures import Place, by_name, figures
-from benchmarks.netlab.loss_rows import LossRow, reached
+from benchmarks.netlab.launch import Site
+from benchmarks.netlab.loss_rows import LossRow, TrainingJob, reached
 from benchmarks.netlab.network import tbf_words
 from benchmarks.netlab.prediction import emulated_step, fit
 from benchmarks.netlab.report import csv_text, report_text
@@ -51,13 +53,13 @@ def _rows() -> list[Row]:
             (ALONE, 0.2, 0.0),
             (PLAIN, 2.0, 30e6),
             (TORCH_POWERSGD[4], 0.4, 0.6e6),
-            ("powersgd-r4@5", 0.25, 0.6e6),
+            ("powersgd-r4@4.5", 0.25, 0.6e6),
         )
     ]
 
 
 def test_ratios_pair_the_samples_of_one_round() -> None:
-    figure = by_name(figures(_rows())[_PLACE])["powersgd-r4@5"]
+    figure = by_name(figures(_rows())[_PLACE])["powersgd-r4@4.5"]
     assert (figure.scaling_efficiency.low, figure.scaling_efficiency.high) == (0.8, 0.8)
     assert figure.time_to_plain.median == 0.125
     assert figure.time_to_torch[4].median == 0.625
@@ -67,9 +69,9 @@ def test_ratios_pair_the_samples_of_one_round() -> None:
 
 def test_targets_are_set_beside_what_was_measured_there() -> None:
     found = {(o.target.configuration, o.target.quantity): o for o in outcomes(figures(_rows()))}
-    efficiency = found["powersgd-r4@5", "scaling efficiency"]
+    efficiency = found["powersgd-r4@4.5", "scaling efficiency"]
     assert (efficiency.measured, efficiency.target.bound, efficiency.met) == (0.8, 0.86, False)
-    assert found["powersgd-r4@5", "step time to torch PowerSGD"].met
+    assert found["powersgd-r4@4.5", "step time to torch PowerSGD"].met
     assert len(found) == 2
 
 
@@ -79,7 +81,7 @@ def test_every_target_is_about_a_configuration_of_the_table() -> None:
 
 def test_the_report_has_a_line_for_every_configuration_and_target() -> None:
     text = report_text(_rows())
-    assert all(f"| {name} " in text for name in (ALONE, PLAIN, TORCH_POWERSGD[4], "powersgd-r4@5"))
+    assert all(f"| {name} " in text for name in (ALONE, PLAIN, TORCH_POWERSGD[4], "powersgd-r4@4.5"))
     assert "MISSED" in text
     assert "Compute is emulated" in text
     assert csv_text(_rows()).count("\n") == 1 + len(_rows())
@@ -88,7 +90,7 @@ def test_the_report_has_a_line_for_every_configuration_and_target() -> None:
 def test_the_same_rows_draw_the_same_chart() -> None:
     first, second = (chart_svg(figures(_rows())) for _ in range(2))
     assert first == second
-    assert "powersgd-r4@5" in first
+    assert "powersgd-r4@4.5" in first
 
 
 def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -110,7 +112,7 @@ def test_patterns_choose_configurations_and_the_baselines_come_along() -> None:
 
 
 def test_a_configuration_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(UsageError, match=r"--configurations powersgd-r5: .*powersgd-r4@5"):
+    with pytest.raises(UsageError, match=r"--configurations powersgd-r5: .*powersgd-r4@4.5"):
         choose(["powersgd-r5"])
 
 
@@ -142,10 +144,42 @@ def test_the_model_seen_by_the_cost_model_has_the_lab_models_gradients() -> None
 
 def test_a_compression_cost_is_found_from_the_fitted_link_alone() -> None:
     predictions, methods = fit(_rows(), fitted_rates=[100.0])
-    own = next(prediction for prediction in predictions if prediction.configuration == "powersgd-r4@5")
+    own = next(prediction for prediction in predictions if prediction.configuration == "powersgd-r4@4.5")
     # The median of the two rounds' steps, 0.375 s, is what the cost is fitted to.
     assert own.error == pytest.approx(0.0, abs=1e-6)
     assert own.fitted
-    fitted = next(method for method in methods if method.name == "powersgd-r4@5")
+    fitted = next(method for method in methods if method.name == "powersgd-r4@4.5")
     assert fitted.compression_seconds_per_byte > 0
     assert next(method for method in methods if method.name == PLAIN).compression_seconds_per_byte == 0
+
+
+def test_equal_steps_and_equal_loss_are_told_apart() -> None:
+    names = (PLAIN, "powersgd-r4@4.5")
+    job = TrainingJob(
+        configurations=tuple(row for row in TABLE if row.name in names),
+        seeds=(1,),
+        steps=20,
+        most_steps=40,
+        block_steps=10,
+        batch_size_per_gpu=4,
+        learning_rate=1e-3,
+        start_step=2,
+    )
+    curves = {PLAIN: (2.0, (5.0, 4.0, 3.0)), "powersgd-r4@4.5": (0.2, (5.0, 4.2, 3.4, 2.6))}
+    rows = [
+        LossRow(
+            configuration=name,
+            seed=1,
+            step=10 * number,
+            seconds=10 * number * step_seconds,
+            validation_loss=loss,
+            sent_bytes=0,
+        )
+        for name, (step_seconds, losses) in curves.items()
+        for number, loss in enumerate(losses)
+    ]
+    text = convergence_text(rows, job, Site(hosts=2, rate_mbit=100.0, congestion_control="reno"))
+    line = next(line for line in text.splitlines() if line.startswith("| powersgd-r4@4.5 "))
+    # At step 20: 4 s against 40 s, loss 3.4; DDP's 3.0 at step 25, after 5 s.
+    assert [cell.strip() for cell in line.split("|")[2:8]] == ["3.400", "4.0", "1/10.00", "25", "5.0", "1/8.00"]
+    assert text.rstrip().endswith("1/5.5 of its time. met")
