@@ -15,10 +15,10 @@ PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/datamodel-codegen $(1)
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-soak test-fast lint format documents wheel clean
+.PHONY: help demo test test-soak test-fast bench-comm bench-convergence lint format documents wheel clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 demo: .venv/installed ## Install, then train one recipe on three backends, 1 and 2 processes, and compare them
 	$(BIN)/gradwire compare cpu/ddp --backends native,accelerate,deepspeed --num-gpus 1,2 --out runs/demo
@@ -31,6 +31,13 @@ test-soak: .venv/installed-dev ## Only the tests that repeat whole runs for minu
 
 test-fast: .venv/installed-dev ## Only the tests that start no worker processes
 	$(BIN)/python -m pytest -m 'not distributed and not slow and not soak'
+
+# LAB="--rates 1000,200,100 --hosts 2,4 --modes emulated,real" measures more; see `python -m benchmarks.netlab bench --help`.
+bench-comm: .venv/installed-dev ## Gradient communication over slow links: step time, scaling efficiency, bytes; a table and a chart
+	$(BIN)/python -m benchmarks.netlab bench $(LAB)
+
+bench-convergence: .venv/installed-dev ## Train with every method to equal steps and to equal loss over a 100 Mb/s link (half an hour)
+	$(BIN)/python -m benchmarks.netlab convergence $(LAB)
 
 lint: .venv/installed-dev ## Check style, types, layers and that the documents match their schemas
 	$(BIN)/ruff check .

@@ -11,7 +11,6 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
-from tests.lowering.drawing import STRATEGY, lowered
 
 from gradwire.artifact import (
     Artifact,
@@ -26,6 +25,7 @@ from gradwire.artifact import (
 )
 from gradwire.documents.lowering_schema import LoweringReport, Reread
 from gradwire.errors import UsageError
+from tests.lowering.drawing import STRATEGY, lowered
 
 NOT_READ = Reread(status="skipped", loader=None, reason="not asked", values=[])
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.command_runner import Said
 
 from gradwire.cli.main import main
+from tests.cli.command_runner import Said
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.cli.command_runner import Said, run_command
 
 Run = Callable[..., Said]

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.command_runner import COMMAND, Said
 
 from gradwire.cli.parser import VERBS
+from tests.cli.command_runner import COMMAND, Said
 
 Run = Callable[..., Said]
 

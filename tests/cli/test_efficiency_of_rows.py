@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tests.cli.command_runner import Said
 
 Run = Callable[..., Said]

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.command_runner import Said
 
 from gradwire.launch.health import KNOWN_TOGETHER
 from gradwire.presets import preset_names
 from gradwire.resources import schema_kinds, schema_text
+from tests.cli.command_runner import Said
 
 Run = Callable[..., Said]
 

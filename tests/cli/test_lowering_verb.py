@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.command_runner import Said
 
 from gradwire.documents.lowering_schema import Reread, RereadValue
+from tests.cli.command_runner import Said
 
 Run = Callable[..., Said]
 

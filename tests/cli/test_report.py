@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.cli.command_runner import Said
 
 from gradwire.documents.recipe_schema import Model, Recipe, Training
 from gradwire.measure.hardware import with_fingerprint
 from gradwire.measure.measurement import RankRecord, build_measurement, write_measurement
 from gradwire.plan import settle
+from tests.cli.command_runner import Said
 
 Run = Callable[..., Said]
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
 from tests.cli.command_runner import COMMAND, Said, run_command
 
 pytestmark = [pytest.mark.distributed, pytest.mark.timeout(240)]

@@ -8,6 +8,11 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 import torch.distributed as dist
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from gradwire.errors import UsageError
+from gradwire.train.communication.hook import HookedCommunication
 from tests.communication.models import (
     OWN_METHODS,
     SEVEN_BUCKETS_MB,
@@ -17,11 +22,6 @@ from tests.communication.models import (
     everyone,
     settings,
 )
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
-
-from gradwire.errors import UsageError
-from gradwire.train.communication.hook import HookedCommunication
 
 STATEFUL = ("powersgd", "powersgd-alternating", "int8", "topk")
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import torch
 import torch.distributed as dist
-from tests.communication.models import everyone
 from torch import Tensor
 
 from gradwire.train.communication.alternating import AlternatingPowerSGD
@@ -18,6 +17,7 @@ from gradwire.train.communication.layout import Layout, layout_of
 from gradwire.train.communication.low_rank import LowRankOptions
 from gradwire.train.communication.powersgd import PowerSGD
 from gradwire.train.communication.topk import TopK
+from tests.communication.models import everyone
 
 SHAPES = [(6, 40), (40,), (30, 20), (20,), (30, 20), (20,), (30, 20), (8, 3, 5, 5), (7,)]
 LANES: list[Lanes] = []

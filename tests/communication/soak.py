@@ -36,6 +36,7 @@ def train_all(arguments: argparse.Namespace) -> None:
 
 def train(method: str, variant: str, arguments: argparse.Namespace) -> None:
     import torch.distributed as dist
+
     from tests.communication.models import Run, assert_ranks_identical, settings
 
     unused = variant == "unused parameters"

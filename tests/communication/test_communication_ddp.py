@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tests.communication.world import check_names, run_world
 
 CHECKS = Path(__file__).with_name("checks_ddp.py")

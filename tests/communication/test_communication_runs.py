@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.communication.soak import launch
 
 pytestmark = pytest.mark.distributed

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.distributed.real_runs import lowered, train_with_launcher
 
 from gradwire.documents.measurement_schema import Measurement
 from gradwire.plan import Backend
+from tests.distributed.real_runs import lowered, train_with_launcher
 
 pytestmark = pytest.mark.distributed
 

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tests.distributed.real_runs import free_port, lowered, run_words, torchrun
 
 pytestmark = pytest.mark.distributed

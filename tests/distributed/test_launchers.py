@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.distributed.real_runs import Finished, free_port, lowered, run_words, torchrun
 
 from gradwire.measure.measurement import read_measurement
+from tests.distributed.real_runs import Finished, free_port, lowered, run_words, torchrun
 
 pytestmark = pytest.mark.distributed
 

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.distributed.real_runs import lowered, run_words, torchrun, train_with_launcher
 
 from gradwire.documents.measurement_schema import Measurement
 from gradwire.plan import Backend
+from tests.distributed.real_runs import lowered, run_words, torchrun, train_with_launcher
 
 pytestmark = pytest.mark.distributed
 

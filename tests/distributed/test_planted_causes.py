@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.distributed.real_runs import lowered, run_words, torchrun
 
 from gradwire.measure.measurement import read_measurement
+from tests.distributed.real_runs import lowered, run_words, torchrun
 
 pytestmark = pytest.mark.distributed
 

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.distributed.real_runs import lowered, run_words
 
 from gradwire.measure.measurement import read_measurement
 from gradwire.measure.steps import read_steps
+from tests.distributed.real_runs import lowered, run_words
 
 pytestmark = pytest.mark.distributed
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.distributed.real_runs import free_port, run_words
 
 pytestmark = pytest.mark.distributed

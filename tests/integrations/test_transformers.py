@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.distributed.real_runs import run_words, torchrun
 
 pytestmark = pytest.mark.distributed

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from tests.lint.oracle_client import Oracle
 
 _NEEDED = ("torch", "deepspeed", "accelerate", "transformers")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.lint.pairs_deepspeed import ABSENT, ds
-
 from gradwire.lint.job import LaunchFacts
+from tests.lint.pairs_deepspeed import ABSENT, ds
 
 Job = dict[str, Any]
 

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.lint.linting import codes, lint
-from tests.lint.pairs_accelerate import PAIRS as ACCELERATE_PAIRS
-from tests.lint.pairs_deepspeed import PAIRS
 
 from gradwire.errors import UsageError
 from gradwire.lint import lint_files
 from gradwire.lint.fixing import Fixed, fix_texts, write_fixed
+from tests.lint.linting import codes, lint
+from tests.lint.pairs_accelerate import PAIRS as ACCELERATE_PAIRS
+from tests.lint.pairs_deepspeed import PAIRS
 
 
 def _fixed(text: str, name: str, tmp_path: Path) -> str:

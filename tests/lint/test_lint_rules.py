@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.lint.linting import codes, lint
-from tests.lint.pairs_accelerate import PAIRS as ACCELERATE_PAIRS
-from tests.lint.pairs_deepspeed import PAIRS as DEEPSPEED_PAIRS
 
 from gradwire.lint.rules.table import RULES
 from gradwire.lint.schema import load_schema
+from tests.lint.linting import codes, lint
+from tests.lint.pairs_accelerate import PAIRS as ACCELERATE_PAIRS
+from tests.lint.pairs_deepspeed import PAIRS as DEEPSPEED_PAIRS
 
 PAIRS = {**DEEPSPEED_PAIRS, **ACCELERATE_PAIRS}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.lint.linting import codes, lint
-from tests.lint.pairs_accelerate import FILE_ONLY, TRAINER, ZERO2, ac, fsdp, plugin
-from tests.lint.pairs_deepspeed import ABSENT, ds, warmup
 
 from gradwire.lint.finding import Finding
 from gradwire.lint.job import LaunchFacts, Versions
+from tests.lint.linting import codes, lint
+from tests.lint.pairs_accelerate import FILE_ONLY, TRAINER, ZERO2, ac, fsdp, plugin
+from tests.lint.pairs_deepspeed import ABSENT, ds, warmup
 
 
 def _found(job: dict[str, Any], code: str) -> Finding:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.lint.linting import lint
-from tests.lint.oracle_client import Oracle
 
 from gradwire.lint.finding import Finding
 from gradwire.lint.schema import load_schema, section_of
+from tests.lint.linting import lint
+from tests.lint.oracle_client import Oracle
 
 VALUES: tuple[Any, ...] = (
     None,

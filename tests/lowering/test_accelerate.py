@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.lowering.drawing import METHOD, STRATEGY, lowered
 
 from gradwire.errors import CannotLower
 from gradwire.plan import Device
+from tests.lowering.drawing import METHOD, STRATEGY, lowered
 
 
 def config(values: dict[str, Any] | None = None, *, device: Device = "cuda", **options: Any) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from tests.lowering.drawing import METHOD, STRATEGY, lowered
 
 from gradwire.errors import CannotLower
 from gradwire.plan import Device
+from tests.lowering.drawing import METHOD, STRATEGY, lowered
 
 CAP = "communication.overlap.bucket_cap_mb"
 

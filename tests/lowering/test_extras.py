@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.lowering.drawing import STRATEGY, lowered
 
 from gradwire.errors import CannotLower
 from gradwire.plan import Backend
+from tests.lowering.drawing import STRATEGY, lowered
 
 DEEPSPEED = "backends.deepspeed"
 ACCELERATE = "backends.accelerate"

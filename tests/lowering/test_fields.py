@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from tests.lowering.drawing import METHOD, STRATEGY, lowered
 
 from gradwire.errors import CannotLower
 from gradwire.lowering.fields import account, exact, recipe_paths
 from gradwire.plan import BACKENDS, Backend
 from gradwire.resources import schema_text
+from tests.lowering.drawing import METHOD, STRATEGY, lowered
 
 COMPRESSION = json.loads(schema_text("recipe"))["$defs"]["Compression"]["properties"]
 

@@ -6,10 +6,10 @@ from pathlib import PurePath
 from typing import Any
 
 import pytest
-from tests.lowering.drawing import METHOD, STRATEGY, lowered, plan
 
 from gradwire.errors import CannotLower, UsageError
 from gradwire.lowering import Placement, lower
+from tests.lowering.drawing import METHOD, STRATEGY, lowered, plan
 
 STATIC_GRAPH = "communication.overlap.static_graph"
 

@@ -15,9 +15,6 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.lowering.drawing import METHOD, STRATEGY, lowered
-from tests.lowering.loader import Loader, running_loader
-from tests.recipe.strategies import valid_recipes
 
 from gradwire.artifact import Artifact, write_artifact
 from gradwire.documents.lowering_schema import Reread
@@ -29,6 +26,9 @@ from gradwire.lowering.fields import recipe_paths
 from gradwire.plan import BACKENDS, Backend, Device, settle
 from gradwire.presets import preset_names
 from gradwire.recipe import load_recipe
+from tests.lowering.drawing import METHOD, STRATEGY, lowered
+from tests.lowering.loader import Loader, running_loader
+from tests.recipe.strategies import valid_recipes
 
 pytest.importorskip("accelerate", reason="the loaders of accelerate and deepspeed are compared with")
 pytest.importorskip("deepspeed", reason="the loaders of accelerate and deepspeed are compared with")

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lowering.drawing import STRATEGY, lowered
 
 from gradwire.artifact import write_artifact
 from gradwire.plan import Backend
+from tests.lowering.drawing import STRATEGY, lowered
 
 pytestmark = pytest.mark.distributed
 

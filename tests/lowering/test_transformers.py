@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.lowering.drawing import STRATEGY, lowered
 
 from gradwire.artifact import write_artifact
+from tests.lowering.drawing import STRATEGY, lowered
 
 pytest.importorskip("transformers", reason="its own DeepSpeed checks are run")
 pytest.importorskip("deepspeed", reason="transformers asks for it")

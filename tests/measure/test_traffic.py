@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.measure.conftest import Measure, PlanMaker, RecordMaker
 
 from gradwire.documents.measurement_schema import Traffic
 from gradwire.measure.traffic import StepTraffic, mean_traffic
+from tests.measure.conftest import Measure, PlanMaker, RecordMaker
 
 
 def step(payload_bytes: int, seconds: float | None = 0.5) -> StepTraffic:

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema.validators import Draft202012Validator, extend
-from tests.recipe.strategies import recipe_documents, valid_recipes
 
 from gradwire.documents.recipe_schema import Recipe
 from gradwire.errors import InvalidRecipe
 from gradwire.recipe import LoadedRecipe, check_device, load_recipe
 from gradwire.recipe.conforms import conforms
 from gradwire.recipe.schema_index import key_paths, recipe_schema
+from tests.recipe.strategies import recipe_documents, valid_recipes
 
 KEYS = {".".join(str(part) for part in path) for path in key_paths()}
 

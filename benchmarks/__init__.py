@@ -1,0 +1,1 @@
+"""Programs that measure Gradwire itself; they are not part of the package."""

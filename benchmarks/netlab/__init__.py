@@ -1,0 +1,1 @@
+"""The network lab: real training ranks on hosts joined by slow links, all on one machine."""
