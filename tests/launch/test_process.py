@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -122,3 +123,22 @@ def test_ignored_hangup_stays_ignored(tmp_path: Path) -> None:
         "sys.exit(ended.exit_code)\n"
     )
     assert subprocess.run([sys.executable, "-c", caller], timeout=30).returncode == 0
+
+
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_signal_while_the_launcher_starts_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, expected: type[BaseException]
+) -> None:
+    started: list[int] = []
+
+    class SignalledPopen(subprocess.Popen[bytes]):
+        def __init__(self, *words: Any, **options: Any) -> None:
+            super().__init__(*words, **options)
+            started.append(self.pid)
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(subprocess, "Popen", SignalledPopen)
+    with pytest.raises(expected):
+        run_python("import time; time.sleep(60)", tmp_path / "log")
+    assert len(started) == 1
+    assert not is_alive(started[0])

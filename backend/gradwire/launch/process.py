@@ -59,10 +59,11 @@ def run(
     started = time.monotonic()
     timed_out = False
     first_signal: signal.Signals = signal.SIGTERM
-    with log.open("wb") as log_file, _signals_raise():
+    with log.open("wb") as log_file, _signals_raise() as signals:
         process, output = _start(words, {**environment, _MARKER: marker})
         pump = _Pump(output, log_file, echo)
         try:
+            signals.release()
             process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
             timed_out = True
@@ -193,24 +194,40 @@ def _wait(condition: Callable[[], bool], seconds: float, hurry: threading.Event)
     return True
 
 
-@contextmanager
-def _signals_raise() -> Iterator[None]:
-    """SIGINT raises KeyboardInterrupt, SIGTERM and SIGHUP raise SystemExit, until the block ends."""
+class _Signals:
+    """Raises what a signal means once, and not before `release`: until then nobody would end a started process."""
 
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
+    def __init__(self) -> None:
+        self._is_held = True
+        self._pending: int | None = None
 
-    def terminate(number: int, _frame: FrameType | None) -> None:
+    def arrive(self, number: int, _frame: FrameType | None) -> None:
+        if self._is_held:
+            self._pending = self._pending or number
+            return
+        # A second one must not cut short the way to the cleaning up, which has handlers of its own.
+        self._is_held = True
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
         raise SystemExit(128 + number)
 
-    wanted = {signal.SIGINT: interrupt, signal.SIGTERM: terminate, signal.SIGHUP: terminate}
+    def release(self) -> None:
+        self._is_held = False
+        if self._pending is not None:
+            self.arrive(self._pending, None)
+
+
+@contextmanager
+def _signals_raise() -> Iterator[_Signals]:
+    """SIGINT raises KeyboardInterrupt, SIGTERM and SIGHUP raise SystemExit, from `release` until the block ends."""
+    signals = _Signals()
+    replaced = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     # What nohup or a background shell ignores stays ignored.
-    replaced = {number: signal.getsignal(number) for number in wanted}
     replaced = {number: handler for number, handler in replaced.items() if handler is not signal.SIG_IGN}
     for number in replaced:
-        signal.signal(number, wanted[number])
+        signal.signal(number, signals.arrive)
     try:
-        yield
+        yield signals
     finally:
         for number, handler in replaced.items():
             signal.signal(number, handler)
