@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from gradwire.plan import Backend
 from tests.distributed.real_runs import free_port, lowered, run_words, torchrun
 
 pytestmark = pytest.mark.distributed
@@ -53,6 +54,20 @@ def test_fsdp_through_accelerate_on_cpu_is_refused(tmp_path: Path) -> None:
     finished = run_words("python", "-m", "gradwire.train", folder)
     assert finished.exit_code == 4
     assert "fsdp through Accelerate needs CUDA devices" in finished.output
+
+
+@pytest.mark.parametrize("backend", ["deepspeed", "accelerate"])
+def test_edited_deepspeed_config_is_refused_before_training(tmp_path: Path, backend: Backend) -> None:
+    folder = lowered(tmp_path / "out", backend, "parallelism.data.strategy=zero2", "training.num_gpus=1")
+    config = folder / "deepspeed.json"
+    config.write_text(config.read_text(encoding="utf-8").replace('"stage": 2', '"stage": 3'), encoding="utf-8")
+    launcher = (
+        ("python",) if backend == "deepspeed" else ("accelerate", "launch", "--config_file", folder / "accelerate.yaml")
+    )
+    finished = run_words(*launcher, "-m", "gradwire.train", folder)
+    assert finished.exit_code != 0
+    assert "zero_optimization.stage is 3, the plan says 2" in finished.output
+    assert not (folder / "measurement.json").exists()
 
 
 def test_diverging_run_fails_on_every_rank(tmp_path: Path) -> None:

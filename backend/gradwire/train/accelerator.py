@@ -23,6 +23,7 @@ from gradwire.documents.recipe_schema import Recipe
 from gradwire.errors import EnvironmentNotFit
 from gradwire.train.communication import GradientCommunication
 from gradwire.train.ddp import ddp_options, first_micro_step_must_reduce, register_communication
+from gradwire.train.deepspeed_config import check_deepspeed_config
 from gradwire.train.model import weights_dtype
 from gradwire.train.optimizer import build_optimizer
 from gradwire.train.setting import check_device_can
@@ -160,7 +161,7 @@ def build_accelerator(plan: Plan, folder: Path | None) -> RecipeAccelerator:
     accelerator = Accelerator(
         mixed_precision=None if is_zero else _mixed_precision(recipe),
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=plan.batch.gradient_accumulation),
-        deepspeed_plugin=_deepspeed_plugin(folder) if is_zero else None,
+        deepspeed_plugin=_deepspeed_plugin(plan, folder) if is_zero else None,
     )
     _check_world(plan, accelerator)
     return RecipeAccelerator(plan, accelerator)
@@ -183,10 +184,13 @@ def _mixed_precision(recipe: Recipe) -> str:
     return {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}.get(recipe.training.precision, "no")
 
 
-def _deepspeed_plugin(folder: Path | None) -> Any:
+def _deepspeed_plugin(plan: Plan, folder: Path | None) -> Any:
     # From the folder rather than from the YAML, whose path holds only where it was written.
     file = folder / DEEPSPEED_FILE if folder else None
-    return DeepSpeedPlugin(hf_ds_config=str(file)) if file and file.is_file() else DeepSpeedPlugin()
+    if file is None or not file.is_file():
+        return DeepSpeedPlugin()
+    check_deepspeed_config(plan, str(file), has_optimizer=False)
+    return DeepSpeedPlugin(hf_ds_config=str(file))
 
 
 def _check_launch(plan: Plan) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -21,15 +20,9 @@ from gradwire.documents.lowering_schema import LoweringReport, Reread, RereadVal
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit, GradwireError, UsageError
 from gradwire.plan import check_plan
+from gradwire.train.deepspeed_config import AUTOCAST_TYPES, LOADER_ERRORS, Pairs, deepspeed_pairs
 
-# What the loaders raise for a file that they do not accept.
-_LOADER_ERRORS = (ValueError, TypeError, KeyError, AttributeError, AssertionError)
-
-_STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
 _DISTRIBUTED_TYPES = {"fsdp": "FSDP", "zero1": "DEEPSPEED", "zero2": "DEEPSPEED", "zero3": "DEEPSPEED"}
-_AUTOCAST_TYPES = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
-
-Pairs = Iterator[tuple[str, Any, Any]]
 
 
 def reread(folder: Path) -> Reread:
@@ -44,7 +37,7 @@ def reread(folder: Path) -> Reread:
                 loader, pairs = f"torch {version('torch')} torchrun", list(_torchrun_pairs(plan, report))
             case "deepspeed":
                 loader = f"deepspeed {version('deepspeed')} DeepSpeedConfig"
-                pairs = list(_deepspeed_pairs(plan, str(folder / "deepspeed.json"), has_optimizer=True))
+                pairs = list(deepspeed_pairs(plan, str(folder / "deepspeed.json"), has_optimizer=True))
             case "accelerate":
                 loader = f"accelerate {version('accelerate')} accelerate launch"
                 pairs = list(_accelerate_pairs(plan, report, folder))
@@ -52,7 +45,7 @@ def reread(folder: Path) -> Reread:
         raise EnvironmentNotFit(
             f"{plan.backend} is not installed here ({error}): pip install 'gradwire[{plan.backend}]'"
         ) from error
-    except _LOADER_ERRORS as error:
+    except LOADER_ERRORS as error:
         pairs = [("loads", True, f"{type(error).__name__}: {error}")]
         loader = plan.backend
     values = [_value(name, planned, loaded) for name, planned, loaded in pairs]
@@ -115,105 +108,6 @@ def _torchrun_pairs(plan: Plan, report: LoweringReport) -> Pairs:
     yield "nproc_per_node", plan.world.processes_per_node, config.nproc_per_node
 
 
-def _deepspeed_pairs(plan: Plan, source: str | dict[str, Any], *, has_optimizer: bool) -> Pairs:
-    from deepspeed.runtime import config as deepspeed_config
-
-    # DeepSpeedConfig asks the process group how many ranks there are; here none has started.
-    distributed = deepspeed_config.dist
-    ranks = plan.batch.data_parallel_size
-    deepspeed_config.dist = SimpleNamespace(get_rank=lambda: 0, get_world_size=lambda: ranks)
-    try:
-        loaded = deepspeed_config.DeepSpeedConfig(source)
-    except deepspeed_config.DeepSpeedConfigError as error:
-        raise ValueError(str(error)) from error
-    finally:
-        deepspeed_config.dist = distributed
-    found = _loaded_deepspeed(loaded)
-    planned = _planned_deepspeed(plan, has_optimizer=has_optimizer)
-    planned |= {key: value for key, value in _leaves(plan.recipe.backends.deepspeed) if key in planned}
-    for key, value in planned.items():
-        yield key, value, found[key]
-
-
-def _planned_deepspeed(plan: Plan, *, has_optimizer: bool) -> dict[str, Any]:
-    training, communication = plan.recipe.training, plan.recipe.communication
-    stage = _STAGES[plan.recipe.parallelism.data.strategy]
-    autocast = _AUTOCAST_TYPES.get(training.precision) if stage == 0 else None
-    data_type = "fp32" if autocast else training.precision.split("-")[0]
-    method = communication.compression.method
-    wire = data_type if method == "none" else method
-    is_pure = training.precision == "bf16-true" and stage > 0
-    planned = {
-        "train_batch_size": plan.batch.global_batch_size,
-        "train_micro_batch_size_per_gpu": plan.batch.batch_size_per_gpu,
-        "gradient_accumulation_steps": plan.batch.gradient_accumulation,
-        "gradient_clipping": training.gradient_clip or 0.0,
-        "communication_data_type": wire,
-        "zero_optimization.stage": stage,
-        "fp16.enabled": data_type == "fp16",
-        "bf16.enabled": data_type == "bf16" and stage > 0,
-        "bf16.bf16_master_weights_and_grads": is_pure,
-        "bf16.bf16_optimizer_states": is_pure,
-        "torch_autocast": autocast,
-    }
-    if stage:
-        # An absent bucket_cap_mb is torch's own 25 MiB.
-        bucket_bytes = int((communication.overlap.bucket_cap_mb or 25) * 1024 * 1024)
-        planned["zero_optimization.reduce_bucket_size"] = max(1, bucket_bytes // (4 if wire == "fp32" else 2))
-        planned["zero_optimization.overlap_comm"] = True
-    if has_optimizer:
-        planned |= _planned_optimizer(plan)
-    return planned
-
-
-def _planned_optimizer(plan: Plan) -> dict[str, Any]:
-    training = plan.recipe.training
-    planned = {
-        # DeepSpeed spells the optimizers that it builds itself in lower case.
-        "optimizer.type": "SGD" if training.optimizer == "SGD" else training.optimizer.lower(),
-        "optimizer.params.lr": training.learning_rate,
-        "optimizer.params.weight_decay": training.weight_decay,
-    }
-    if training.optimizer == "SGD":
-        return planned | {"optimizer.params.momentum": training.momentum}
-    return planned | {
-        "optimizer.params.betas": list(training.betas),
-        "optimizer.params.eps": training.epsilon,
-        "optimizer.params.adam_w_mode": training.optimizer == "AdamW",
-    }
-
-
-def _loaded_deepspeed(loaded: Any) -> dict[str, Any]:
-    zero, bf16 = loaded.zero_config, loaded.bfloat16_config
-    names = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
-    params = loaded.optimizer_params or {}
-    return {
-        "train_batch_size": loaded.train_batch_size,
-        "train_micro_batch_size_per_gpu": loaded.train_micro_batch_size_per_gpu,
-        "gradient_accumulation_steps": loaded.gradient_accumulation_steps,
-        "gradient_clipping": loaded.gradient_clipping,
-        "communication_data_type": names.get(str(loaded.communication_data_type)),
-        "zero_optimization.stage": int(zero.stage),
-        "zero_optimization.reduce_bucket_size": zero.reduce_bucket_size,
-        "zero_optimization.overlap_comm": zero.overlap_comm,
-        "fp16.enabled": loaded.float16_config.enabled,
-        "bf16.enabled": bf16.enabled,
-        "bf16.bf16_master_weights_and_grads": bf16.bf16_master_weights_and_grads,
-        "bf16.bf16_optimizer_states": bf16.bf16_optimizer_states,
-        "torch_autocast": names[str(loaded.torch_autocast_dtype)] if loaded.torch_autocast_enabled else None,
-        "optimizer.type": loaded.optimizer_name,
-        **{f"optimizer.params.{key}": value for key, value in params.items()},
-    }
-
-
-def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in section.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
 def _accelerate_pairs(plan: Plan, report: LoweringReport, folder: Path) -> Pairs:
     from accelerate.commands import launch
     from accelerate.utils import patch_environment
@@ -247,7 +141,7 @@ def _accelerate_pairs(plan: Plan, report: LoweringReport, folder: Path) -> Pairs
 
 
 def _mixed_precision_pair(plan: Plan, environment: Mapping[str, str]) -> tuple[str, Any, Any]:
-    planned = _AUTOCAST_TYPES.get(plan.recipe.training.precision, "no")
+    planned = AUTOCAST_TYPES.get(plan.recipe.training.precision, "no")
     return "mixed_precision", planned, environment["ACCELERATE_MIXED_PRECISION"]
 
 
@@ -262,7 +156,7 @@ def _accelerate_deepspeed_pairs(plan: Plan) -> Pairs:
     )
     yield "deepspeed_plugin.zero3_init_flag", plan.recipe.parallelism.data.strategy == "zero3", plugin.zero3_init_flag
     plugin.set_mixed_precision("no")
-    yield from _deepspeed_pairs(plan, plugin.deepspeed_config, has_optimizer=False)
+    yield from deepspeed_pairs(plan, plugin.deepspeed_config, has_optimizer=False)
 
 
 def _fsdp_pairs(plan: Plan) -> Pairs:

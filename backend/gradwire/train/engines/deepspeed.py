@@ -13,6 +13,7 @@ import torch
 
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit, UsageError
+from gradwire.train.deepspeed_config import check_deepspeed_config
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.model import LossModel, build_stage, weights_dtype
 from gradwire.train.setting import Setting
@@ -72,10 +73,10 @@ def build(setting: Setting, device: Any, lap: Lap) -> DeepSpeedEngine:
     # At stage 0 DeepSpeed has no pure-bf16 mode: there the model's own type makes it one.
     dtype = weights_dtype(setting.plan.recipe.training)
     model = LossModel(build_stage(setting.plan, setting.model)).to(device=device, dtype=dtype)
-    engine, *_ = deepspeed.initialize(
-        model=model, model_parameters=list(model.parameters()), config=_read_config(setting.folder)
-    )
-    _check(setting.plan, engine)
+    config = _read_config(setting.folder)
+    check_deepspeed_config(setting.plan, str(setting.folder / _FILE), has_optimizer=True)
+    engine, *_ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=config)
+    _check_world(setting.plan, engine)
     return DeepSpeedEngine(setting, engine, lap)
 
 
@@ -89,15 +90,8 @@ def _read_config(folder: Path) -> Any:
         raise UsageError(f"{file}: not JSON: {error}") from None
 
 
-def _check(plan: Plan, engine: Any) -> None:
+def _check_world(plan: Plan, engine: Any) -> None:
     if engine.dp_world_size != plan.world.world_size:
         raise EnvironmentNotFit(
             f"the plan is for {plan.world.world_size} processes, but DeepSpeed believes in {engine.dp_world_size}"
-        )
-    found = (engine.train_micro_batch_size_per_gpu(), engine.gradient_accumulation_steps(), engine.train_batch_size())
-    planned = (plan.batch.batch_size_per_gpu, plan.batch.gradient_accumulation, plan.batch.global_batch_size)
-    if found != planned:
-        raise UsageError(
-            f"deepspeed.json has micro-batch, accumulation and global batch {found}, the plan {planned}; "
-            "lower the recipe again"
         )

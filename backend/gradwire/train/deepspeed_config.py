@@ -1,0 +1,138 @@
+"""What a DeepSpeed config says once DeepSpeed itself has loaded it, beside what the plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from gradwire.documents.plan_schema import Plan
+from gradwire.errors import UsageError
+
+LOADER_ERRORS = (ValueError, TypeError, KeyError, AttributeError, AssertionError)
+"""What the libraries' loaders raise for a file that they do not accept."""
+
+AUTOCAST_TYPES = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
+_STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
+
+Pairs = Iterator[tuple[str, Any, Any]]
+
+
+def check_deepspeed_config(plan: Plan, source: str | dict[str, Any], *, has_optimizer: bool) -> None:
+    """Raise UsageError, with every key at fault, where a DeepSpeed config is not what the plan was lowered to."""
+    try:
+        pairs = list(deepspeed_pairs(plan, source, has_optimizer=has_optimizer))
+    except LOADER_ERRORS as error:
+        raise UsageError(f"deepspeed.json: DeepSpeed does not accept it: {error}; lower the recipe again") from None
+    differing = [
+        f"{key} is {loaded!r}, the plan says {planned!r}" for key, planned, loaded in pairs if planned != loaded
+    ]
+    if differing:
+        raise UsageError(
+            "deepspeed.json contradicts the plan beside it: "
+            + "; ".join(differing)
+            + "; it is generated, not edited: change the recipe (or its backends.deepspeed) and lower it again"
+        )
+
+
+def deepspeed_pairs(plan: Plan, source: str | dict[str, Any], *, has_optimizer: bool) -> Pairs:
+    """Yield (key, planned, loaded) for each value of a DeepSpeed config that the plan decides.
+
+    `source` is a file's path or a loaded document. Raises one of LOADER_ERRORS where DeepSpeed does not accept it.
+    """
+    from deepspeed.runtime import config as deepspeed_config
+
+    # DeepSpeedConfig asks the process group how many ranks there are, which may not have started; the plan knows.
+    distributed = deepspeed_config.dist
+    ranks = plan.batch.data_parallel_size
+    deepspeed_config.dist = SimpleNamespace(get_rank=lambda: 0, get_world_size=lambda: ranks)
+    try:
+        loaded = deepspeed_config.DeepSpeedConfig(source)
+    except deepspeed_config.DeepSpeedConfigError as error:
+        raise ValueError(str(error)) from error
+    finally:
+        deepspeed_config.dist = distributed
+    found = _loaded_deepspeed(loaded)
+    planned = _planned_deepspeed(plan, has_optimizer=has_optimizer)
+    planned |= {key: value for key, value in _leaves(plan.recipe.backends.deepspeed) if key in planned}
+    for key, value in planned.items():
+        yield key, value, found[key]
+
+
+def _planned_deepspeed(plan: Plan, *, has_optimizer: bool) -> dict[str, Any]:
+    training, communication = plan.recipe.training, plan.recipe.communication
+    stage = _STAGES[plan.recipe.parallelism.data.strategy]
+    autocast = AUTOCAST_TYPES.get(training.precision) if stage == 0 else None
+    data_type = "fp32" if autocast else training.precision.split("-")[0]
+    method = communication.compression.method
+    wire = data_type if method == "none" else method
+    is_pure = training.precision == "bf16-true" and stage > 0
+    planned = {
+        "train_batch_size": plan.batch.global_batch_size,
+        "train_micro_batch_size_per_gpu": plan.batch.batch_size_per_gpu,
+        "gradient_accumulation_steps": plan.batch.gradient_accumulation,
+        "gradient_clipping": training.gradient_clip or 0.0,
+        "communication_data_type": wire,
+        "zero_optimization.stage": stage,
+        "fp16.enabled": data_type == "fp16",
+        "bf16.enabled": data_type == "bf16" and stage > 0,
+        "bf16.bf16_master_weights_and_grads": is_pure,
+        "bf16.bf16_optimizer_states": is_pure,
+        "torch_autocast": autocast,
+    }
+    if stage:
+        # An absent bucket_cap_mb is torch's own 25 MiB.
+        bucket_bytes = int((communication.overlap.bucket_cap_mb or 25) * 1024 * 1024)
+        planned["zero_optimization.reduce_bucket_size"] = max(1, bucket_bytes // (4 if wire == "fp32" else 2))
+        planned["zero_optimization.overlap_comm"] = True
+    if has_optimizer:
+        planned |= _planned_optimizer(plan)
+    return planned
+
+
+def _planned_optimizer(plan: Plan) -> dict[str, Any]:
+    training = plan.recipe.training
+    planned = {
+        # DeepSpeed spells the optimizers that it builds itself in lower case.
+        "optimizer.type": "SGD" if training.optimizer == "SGD" else training.optimizer.lower(),
+        "optimizer.params.lr": training.learning_rate,
+        "optimizer.params.weight_decay": training.weight_decay,
+    }
+    if training.optimizer == "SGD":
+        return planned | {"optimizer.params.momentum": training.momentum}
+    return planned | {
+        "optimizer.params.betas": list(training.betas),
+        "optimizer.params.eps": training.epsilon,
+        "optimizer.params.adam_w_mode": training.optimizer == "AdamW",
+    }
+
+
+def _loaded_deepspeed(loaded: Any) -> dict[str, Any]:
+    zero, bf16 = loaded.zero_config, loaded.bfloat16_config
+    names = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
+    params = loaded.optimizer_params or {}
+    return {
+        "train_batch_size": loaded.train_batch_size,
+        "train_micro_batch_size_per_gpu": loaded.train_micro_batch_size_per_gpu,
+        "gradient_accumulation_steps": loaded.gradient_accumulation_steps,
+        "gradient_clipping": loaded.gradient_clipping,
+        "communication_data_type": names.get(str(loaded.communication_data_type)),
+        "zero_optimization.stage": int(zero.stage),
+        "zero_optimization.reduce_bucket_size": zero.reduce_bucket_size,
+        "zero_optimization.overlap_comm": zero.overlap_comm,
+        "fp16.enabled": loaded.float16_config.enabled,
+        "bf16.enabled": bf16.enabled,
+        "bf16.bf16_master_weights_and_grads": bf16.bf16_master_weights_and_grads,
+        "bf16.bf16_optimizer_states": bf16.bf16_optimizer_states,
+        "torch_autocast": names[str(loaded.torch_autocast_dtype)] if loaded.torch_autocast_enabled else None,
+        "optimizer.type": loaded.optimizer_name,
+        **{f"optimizer.params.{key}": value for key, value in params.items()},
+    }
+
+
+def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in section.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
