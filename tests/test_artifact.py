@@ -180,6 +180,14 @@ def test_the_launch_script_quotes_every_word_and_passes_arguments_on(tmp_path: P
     assert environment == {"A": "v'; $(id)", "OMP_NUM_THREADS": "1"}
 
 
+def test_the_launch_script_finds_its_folder_through_a_link(tmp_path: Path) -> None:
+    folder, link = tmp_path / "a folder", tmp_path / "links"
+    write_artifact(artifact_of("python3", "-c", ECHO, OutFile(name="plan.json")), folder)
+    link.mkdir()
+    (link / "launch.sh").symlink_to(Path("..", "a folder", "launch.sh"))
+    assert run_launch(link)[0] == [str(folder / "plan.json")]
+
+
 def test_the_launch_script_takes_node_rank_and_threads_from_the_environment(tmp_path: Path) -> None:
     rank = Setting(variable="NODE_RANK", default="1")
     artifact = artifact_of("python3", "-c", ECHO, rank, environment={"OMP_NUM_THREADS": "1", "A": "decided"})

@@ -175,7 +175,7 @@ def _launch_script(command: Sequence[Word], environment: Mapping[str, str]) -> s
         "#!/bin/sh",
         "# Starts the run that this folder describes; further arguments go to the program.",
         "set -eu",
-        'here=$(CDPATH="" cd -- "$(dirname -- "$0")" && pwd)',
+        'here=$(CDPATH="" cd -- "$(dirname -- "$(readlink -f -- "$0")")" && pwd)',
     ]
     for name, value in sorted(environment.items()):
         given = f'"${{{name}:-{value}}}"' if name in _OVERRIDABLE_VARIABLES else shlex.quote(value)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Starts the run that this folder describes; further arguments go to the program.
 set -eu
-here=$(CDPATH="" cd -- "$(dirname -- "$0")" && pwd)
+here=$(CDPATH="" cd -- "$(dirname -- "$(readlink -f -- "$0")")" && pwd)
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 MASTER_PORT="${MASTER_PORT:-}"
 [ -n "$MASTER_PORT" ] || MASTER_PORT="$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')"
