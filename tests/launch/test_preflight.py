@@ -151,3 +151,10 @@ def test_old_build_lock_is_a_problem_with_the_command_that_removes_it(tmp_path: 
 def test_build_locks_of_no_folder_are_none(tmp_path: Path) -> None:
     assert build_locks([tmp_path / "nothing"]) == []
     assert old_build_locks([tmp_path], now=0.0) == []
+
+
+def test_far_more_cpu_processes_than_cores_are_refused_with_both_numbers() -> None:
+    assert problems(plan_of("cpu/ddp", "native", "training.num_gpus=128")) == []
+    [problem] = problems(plan_of("cpu/ddp", "native", "training.num_gpus=129"))
+    assert "needs 129 processes on this machine, which has 8 cores" in problem
+    assert "--num-gpus 128 is the most here" in problem

@@ -11,6 +11,8 @@ from gradwire.errors import EnvironmentNotFit
 from gradwire.launch.probe import Machine, port_in_use, program_path
 
 _OLD_LOCK_SECONDS = 900.0
+# Far more processes than cores make a slow run, which may be wanted; beyond this, one that exhausts the machine.
+_MOST_PROCESSES_PER_CORE = 16
 
 
 def preflight(
@@ -32,6 +34,7 @@ def preflight(
         *_missing_packages(plan, machine, program),
         *_missing_programs(plan, launcher),
         *_too_few_devices(plan, machine),
+        *_too_few_cores(plan, machine),
         *_impossible_on_cpu(plan),
         *_taken_port(address, node_rank),
         *_missing_script(program),
@@ -122,6 +125,18 @@ def _too_few_devices(plan: Plan, machine: Machine) -> Iterator[str]:
     ways = [f"--num-gpus {present * plan.world.num_nodes} uses those"] if present else []
     ways += ["--num-nodes N spreads them over more machines", "--device cpu trains without GPUs"]
     yield f"the recipe needs {asked} GPU{'s' if asked > 1 else ''} {per_node}, and {here}; {', '.join(ways)}"
+
+
+def _too_few_cores(plan: Plan, machine: Machine) -> Iterator[str]:
+    asked, most = plan.world.processes_per_node, machine.cores * _MOST_PROCESSES_PER_CORE
+    if plan.world.device != "cpu" or asked <= most:
+        return
+    cores = f"{machine.cores} core{'s' if machine.cores > 1 else ''}"
+    yield (
+        f"the recipe needs {asked} processes on this machine, which has {cores}: at most {_MOST_PROCESSES_PER_CORE} "
+        f"per core are started; --num-gpus {most * plan.world.num_nodes} is the most here, "
+        "--num-nodes N spreads them over more machines"
+    )
 
 
 def _impossible_on_cpu(plan: Plan) -> Iterator[str]:
