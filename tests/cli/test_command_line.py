@@ -58,6 +58,9 @@ def test_version_is_the_packages(run_here: Run) -> None:
         ("launch cpu/ddp --backend native --node-rank 1", "ranks go from 0 to 0"),
         ("launch cpu/ddp --backend native --rdzv node0", "'node0' is not HOST:PORT"),
         ("launch cpu/ddp --backend native --", "nothing follows `--`"),
+        ("launch cpu/ddp --backend native --rdzv a;b:29500", "'a;b:29500' is not HOST:PORT"),
+        ("launch cpu/ddp --backend native --rdzv [::1]:65536", "'[::1]:65536' is not HOST:PORT"),
+        ("validate -- --no-such.yaml", "--no-such.yaml: no such file"),
         ("show cpu/ddp -- train.py", "gradwire show takes no script after `--`"),
         ("efficiency --baseline 0 --num-gpus 2 --throughput 1", "'0' is not a number above 0"),
         ("efficiency --baseline 1 --num-gpus 2 --throughput 1 --fail-below 85", "'85' is not a fraction"),
@@ -103,6 +106,42 @@ def test_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
     process.stdout.close()
     _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (141, b"")
+
+
+@pytest.mark.parametrize("line", [["show", ""], ["lower", "cpu/ddp", "--backend", "native", "--out", ""]])
+def test_empty_path_is_refused(run_here: Run, line: list[str]) -> None:
+    said = run_here(*line)
+    assert said.exit_code == 2
+    assert "the path is empty" in said.err
+
+
+@pytest.mark.parametrize(
+    ("redirection", "expected"),
+    [(">&-", "gradwire: stdout is closed"), (">/dev/full", "gradwire: cannot write to stdout: No space left")],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written_is_one_line(redirection: str, expected: str, unbuffered: str) -> None:
+    ended = subprocess.run(
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", *COMMAND, "schema", "recipe"],
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(expected)
+    assert ended.stderr.count("\n") == 1
+
+
+def test_letter_that_the_output_cannot_encode_is_escaped(tmp_path: Path) -> None:
+    (tmp_path / "caf\u00e9.yaml").write_text("model: {family: gpt2}\n")
+    ended = subprocess.run(
+        [*COMMAND, "validate", "caf\u00e9.yaml"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        cwd=tmp_path,
+    )
+    assert b"caf\\xe9.yaml" in ended.stdout + ended.stderr
+    assert b"Traceback" not in ended.stderr
 
 
 def test_interrupt_is_no_traceback(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradwire.cli.cells import Attempt, Comparing, next_attempt, run_attempt
-from gradwire.cli.folders import fresh_folder, plain_name
+from gradwire.cli.folders import plain_name, reserved_folder
 from gradwire.cli.gate import add_gate, earlier_comparison, gate, given_baseline
 from gradwire.cli.options import (
     BACKEND_NAMES,
@@ -18,6 +18,7 @@ from gradwire.cli.options import (
     add_json,
     add_recipe,
     backend_name,
+    folder_path,
     positive_integer,
     positive_number,
 )
@@ -58,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--num-gpus", type=_sizes, metavar="N,N", help="sizes: processes in all, such as 1,2,4,8")
     parser.add_argument("--repeats", type=positive_integer, metavar="K", help="runs of each cell (1)")
     parser.add_argument("--steps", type=positive_integer, metavar="N", help="training.max_steps for every run")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the report (runs/compare-RECIPE, a new one)")
+    parser.add_argument(
+        "--out", type=folder_path, metavar="DIR", help="folder of the report (runs/compare-RECIPE, a new one)"
+    )
     parser.add_argument(
         "--timeout", type=positive_number, metavar="S", default=_TIMEOUT_SECONDS, help="seconds per run (3600)"
     )
@@ -78,7 +81,15 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.sets = [*arguments.sets, f"training.max_steps={arguments.steps}"]
     # Wrong in itself, the recipe is refused at once; wrong at one size, it is that cell that fails.
     name = load(arguments.recipe, arguments, num_gpus=None).name
-    folder = arguments.out or fresh_folder(f"compare-{plain_name(name)}")
+    if arguments.out is not None:
+        return _run_in(arguments.out, name, arguments, baseline, earlier)
+    with reserved_folder(f"compare-{plain_name(name)}") as folder:
+        return _run_in(folder, name, arguments, baseline, earlier)
+
+
+def _run_in(
+    folder: Path, name: str, arguments: argparse.Namespace, baseline: Baseline, earlier: Comparison | None
+) -> int:
     comparing = Comparing(arguments=arguments, folder=folder)
     attempts = [
         Attempt(backend=backend, num_gpus=size, repeat=repeat)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from gradwire.errors import UsageError
 
 RUNS = Path("runs")
 
@@ -15,6 +19,37 @@ def plain_name(name: str) -> str:
 def fresh_folder(stem: str) -> Path:
     """Return runs/STEM, or runs/STEM.2, .3, ... where that exists: earlier runs are kept."""
     folder, number = RUNS / stem, 2
-    while folder.exists():
+    while folder.exists() or folder.is_symlink():
         folder, number = RUNS / f"{stem}.{number}", number + 1
     return folder
+
+
+@contextmanager
+def reserved_folder(stem: str) -> Iterator[Path]:
+    """Make the folder of `fresh_folder`, which is then no other run's; what is still empty at the end is removed.
+
+    Raises UsageError where it cannot be made.
+    """
+    folder = _reserve(stem)
+    try:
+        yield folder
+    finally:
+        # Neither is removed with something in it.
+        with suppress(OSError):
+            folder.rmdir()
+            RUNS.rmdir()
+
+
+def _reserve(stem: str) -> Path:
+    while True:
+        folder = fresh_folder(stem)
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            # Another run took it just now; only then is there a next one to try.
+            if fresh_folder(stem) != folder:
+                continue
+            raise UsageError(f"{RUNS}: is not a folder; name another with --out") from None
+        except OSError as error:
+            raise UsageError(f"{folder}: cannot make the folder: {error.strerror}; name another with --out") from error
+        return folder

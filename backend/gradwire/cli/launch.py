@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradwire.cli.folders import fresh_folder, plain_name
+from gradwire.cli.folders import fresh_folder, plain_name, reserved_folder
 from gradwire.cli.lowered import headline, lowered_document, say_fields
 from gradwire.cli.options import (
     add_backend,
@@ -17,6 +17,7 @@ from gradwire.cli.options import (
     add_nodes,
     add_recipe,
     check_nodes,
+    folder_path,
     positive_number,
 )
 from gradwire.cli.output import note, plain, say, say_json
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from gradwire.artifact import Artifact
     from gradwire.documents.measurement_schema import Measurement
     from gradwire.documents.plan_schema import Plan
+    from gradwire.recipe import LoadedRecipe
 
 DESCRIPTION = """\
 Lower a recipe, check that this machine can run it, run it, and print what was
@@ -46,7 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "gradwire launch RECIPE --backend B [options] [-- SCRIPT ARGS...]"
     add_recipe(parser)
     add_backend(parser)
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder of the run (runs/RECIPE-BACKEND-N, a new one)")
+    parser.add_argument(
+        "--out", type=folder_path, metavar="DIR", help="folder of the run (runs/RECIPE-BACKEND-N, a new one)"
+    )
     parser.add_argument("--timeout", type=positive_number, metavar="S", help="stop the run after S seconds")
     parser.add_argument("--dry-run", action="store_true", help="print what would run, and what stands in its way")
     add_json(parser)
@@ -59,7 +63,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Lower, check, write, run, print; the errors are those of the steps."""
     check_nodes(arguments)
     loaded = load(arguments.recipe, arguments)
-    folder = arguments.out or _default_folder(loaded.name, arguments, loaded.recipe.training.num_gpus)
+    if arguments.out is not None:
+        return _run_in(arguments.out, loaded, arguments)
+    stem = _default_stem(loaded.name, arguments, loaded.recipe.training.num_gpus)
+    if arguments.dry_run:
+        return _run_in(fresh_folder(stem), loaded, arguments)
+    with reserved_folder(stem) as folder:
+        return _run_in(folder, loaded, arguments)
+
+
+def _run_in(folder: Path, loaded: LoadedRecipe, arguments: argparse.Namespace) -> int:
     plan, artifact = lower_loaded(
         loaded, arguments, backend=arguments.backend, folder=folder, allow_lossy=arguments.allow_lossy
     )
@@ -148,6 +161,6 @@ def _dry_run(plan: Plan, artifact: Artifact, folder: Path, arguments: argparse.N
     return 0
 
 
-def _default_folder(name: str, arguments: argparse.Namespace, num_gpus: int) -> Path:
+def _default_stem(name: str, arguments: argparse.Namespace, num_gpus: int) -> str:
     node = f"-node{arguments.node_rank}" if arguments.num_nodes > 1 else ""
-    return fresh_folder(f"{plain_name(name)}-{arguments.backend}-{num_gpus}{node}")
+    return f"{plain_name(name)}-{arguments.backend}-{num_gpus}{node}"

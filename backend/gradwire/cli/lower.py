@@ -13,7 +13,7 @@ from gradwire.cli.lowered import (
     say_fields,
     say_reread,
 )
-from gradwire.cli.options import add_backend, add_changes, add_json, add_nodes, add_recipe, check_nodes
+from gradwire.cli.options import add_backend, add_changes, add_json, add_nodes, add_recipe, check_nodes, folder_path
 from gradwire.cli.output import note, say, say_json
 from gradwire.cli.steps import load, lower_loaded, write_and_reread
 from gradwire.errors import RunFailed
@@ -42,7 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser)
     add_backend(parser)
     where = parser.add_mutually_exclusive_group(required=True)
-    where.add_argument("--out", type=Path, metavar="DIR", help="folder for the files; written whole or not at all")
+    where.add_argument(
+        "--out", type=folder_path, metavar="DIR", help="folder for the files; written whole or not at all"
+    )
     where.add_argument("--dry-run", action="store_true", help="print the files and the command, touch no disk")
     parser.add_argument("--no-reread", action="store_true", help="don't have the backend's loader read the files back")
     parser.add_argument("--verbose", action="store_true", help="what became of every field, not only of notable ones")

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from gradwire.cli.suggest import did_you_mean
 from gradwire.errors import UsageError
 
+_LARGEST_INTEGER = 10**9
 # The same three as plan.BACKENDS, which a light verb need not import.
 BACKEND_NAMES = ("native", "accelerate", "deepspeed")
+
+# Underscores are no host name's by the standard, and yet container networks give them.
+_ADDRESS = re.compile(
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]):(?P<port>[0-9]{1,5})"
+)
 
 
 class VersionAction(argparse.Action):
@@ -36,6 +44,7 @@ def add_recipe(parser: argparse.ArgumentParser, *, many: bool = False, optional:
     action = parser.add_argument(
         "recipes" if many else "recipe",
         metavar="RECIPE",
+        type=recipe_reference,
         nargs="+" if many else "?" if optional else None,
         help="a preset's name (see `gradwire presets`) or a YAML, JSON or TOML file",
     )
@@ -98,9 +107,9 @@ def check_nodes(arguments: argparse.Namespace) -> None:
 
 def positive_integer(text: str) -> int:
     """Return `text` as an integer of at least 1."""
-    if not (text.isascii() and text.isdigit()) or int(text) < 1:
+    if not (text.isascii() and text.isdigit()) or not text.strip("0"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
+    return _limited(text)
 
 
 def positive_number(text: str) -> float:
@@ -129,7 +138,16 @@ def node_rank(text: str) -> int:
     """Return `text` as an integer of at least 0."""
     if not (text.isascii() and text.isdigit()):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return int(text)
+    return _limited(text)
+
+
+def _limited(digits: str) -> int:
+    # Python itself refuses to read more than 4300 digits.
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > 10 or int(digits) > _LARGEST_INTEGER:
+        shown = digits if len(digits) <= 20 else f"{digits[:20]}..."
+        raise argparse.ArgumentTypeError(f"{shown!r} is above the limit, {_LARGEST_INTEGER}")
+    return int(digits)
 
 
 def backend_name(text: str) -> str:
@@ -143,9 +161,26 @@ def backend_name(text: str) -> str:
 
 def address(text: str) -> str:
     """Return `text`, HOST:PORT."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT, such as node0:29500")
+    found = _ADDRESS.fullmatch(text)
+    if found is None or not 0 < int(found["port"]) < 65536:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not HOST:PORT, such as node0:29500: a host name, an IPv4 address or an [IPv6 address], "
+            "and a port from 1 to 65535"
+        )
+    return text
+
+
+def folder_path(text: str) -> Path:
+    """Return `text` as a path; an empty one would mean the working folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty; name a folder, or . for this one")
+    return Path(text)
+
+
+def recipe_reference(text: str) -> str:
+    """Return `text`, a preset's name or a path."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty; name a preset (see `gradwire presets`) or a file")
     return text
 
 

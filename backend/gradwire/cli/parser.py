@@ -30,6 +30,9 @@ VERBS = {
 }
 """Each verb with its help; the module gradwire.cli.VERB has add_arguments(parser) and run(arguments)."""
 
+# With these, what follows `--` is files, as is usual: a file's name may begin with a dash.
+_FILE_VERBS = ("validate", "lint")
+
 _DESCRIPTION = """\
 One recipe for distributed training, lowered to Accelerate, DeepSpeed or plain
 torch, launched, and measured by one meter."""
@@ -63,7 +66,8 @@ class _Parser(argparse.ArgumentParser):
 def parse(words: Sequence[str]) -> argparse.Namespace:
     """Return the arguments with `run`, the verb's function, and `words`, the line itself.
 
-    Words after a lone `--` are in `program`, else None, of the verbs that take a script.
+    Words after a lone `--` are in `program`, else None, of the verbs that take a script;
+    of those that only take files they are files.
 
     Raises UsageError; ends the process, as argparse does, for --help and --version.
     """
@@ -75,6 +79,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if verb is not None:
         # Before argparse looks: it would complain of what is missing before what is misspelt.
         _refuse_unknown_options(subparsers[verb], own)
+    if verb in _FILE_VERBS and program is not None:
+        own, program = [*own, "--", *program], None
     arguments, unknown = parser.parse_known_args(own)
     if verb is None:
         raise UsageError(f"a verb is missing\n\n{parser.format_help()}")
