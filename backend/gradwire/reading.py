@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from pathlib import Path
 
 from gradwire.errors import UsageError
+
+
+def read_regular(path: Path, *, max_bytes: int) -> bytes:
+    """Return at most the first `max_bytes` + 1 bytes of a regular file: one more than allowed says it is too large.
+
+    A pipe would wait for ever for its writer and a device may never end, so neither is read. Raises OSError, with
+    `strerror` saying why, also for what is not a regular file.
+    """
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "is not a regular file", str(path))
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(max_bytes + 1)
+    finally:
+        os.close(descriptor)
 
 
 def read_text(path: Path, *, max_bytes: int, what: str) -> str:
@@ -13,8 +36,7 @@ def read_text(path: Path, *, max_bytes: int, what: str) -> str:
     `what` names in messages what the file should be, for example "a configuration file". Raises UsageError.
     """
     try:
-        with path.open("rb") as file:
-            content = file.read(max_bytes + 1)
+        content = read_regular(path, max_bytes=max_bytes)
     except FileNotFoundError:
         raise UsageError("no such file") from None
     except IsADirectoryError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Callable
@@ -185,3 +186,26 @@ def test_missing_target_library_leaves_the_lowering_unread_and_says_why(tmp_path
     assert said.document["report"]["reread"]["status"] == "skipped"
     assert "deepspeed" in said.document["report"]["reread"]["reason"]
     assert sys.executable not in (tmp_path / "out" / "lowering.json").read_text()
+
+
+@pytest.mark.parametrize("name", ["pipe.json", "zero.json"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "validate NAME",
+        "lint NAME",
+        "lint good.json --trainer-arguments NAME",
+        "efficiency NAME",
+        "report NAME",
+        "report .",
+        "compare --baseline NAME --fail-below 0.9 cpu/ddp --num-gpus 1",
+    ],
+)
+def test_a_pipe_or_a_device_is_refused_and_not_waited_for(run_here: Run, tmp_path: Path, line: str, name: str) -> None:
+    (tmp_path / "good.json").write_text("{}")
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    (tmp_path / "measurement.json").symlink_to(tmp_path / name)
+    said = run_here(*line.replace("NAME", name).split())
+    assert said.exit_code == 2
+    assert "is not a regular file" in said.out + said.err

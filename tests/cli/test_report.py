@@ -137,3 +137,22 @@ def test_a_wrong_line_says_what_is_wrong(
     said = run_here(*words.split())
     assert said.exit_code == 2
     assert message in said.err
+
+
+def test_an_input_or_another_kind_of_file_is_not_written_over(
+    run_here: Run, measured: Callable[..., None], tmp_path: Path
+) -> None:
+    measured("runs", rounds=1)
+    source = next(tmp_path.rglob("measurement.json"))
+    (tmp_path / "in.html").hardlink_to(source)
+    before = source.read_bytes()
+    for target, message in (
+        (str(source), "a report is written as .html or .htm"),
+        ("in.html", "in.html: is one of the files that are read"),
+        (".", "a report is written as"),
+        ("/dev/null", "a report is written as"),
+    ):
+        said = run_here("report", str(source), "--html", target)
+        assert said.exit_code == 2
+        assert message in said.err
+    assert source.read_bytes() == before

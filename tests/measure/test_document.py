@@ -96,3 +96,21 @@ def test_a_place_that_cannot_be_written_is_refused_and_keeps_what_was_there(tmp_
     with pytest.raises(UsageError, match="cannot be written"):
         write_text(folder, "new")
     assert sorted(os.listdir(tmp_path)) == ["file", "folder.json"]
+
+
+def test_what_is_not_a_regular_file_is_neither_read_nor_written_over(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        with pytest.raises(UsageError, match="is not a regular file"):
+            read(path)
+    link = tmp_path / "null"
+    link.symlink_to("/dev/null")
+    for path in (pipe, link, tmp_path):
+        with pytest.raises(UsageError, match=f"{path}: cannot be written: is not a regular file; give"):
+            write_text(path, "x")
+    with pytest.raises(UsageError, match=r"\.: names no file; give a file"):
+        write_text(Path(), "x")
+    assert sorted(tmp_path.iterdir()) == [link, pipe]
+    assert pipe.is_fifo()
+    assert link.is_symlink()

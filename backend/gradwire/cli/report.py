@@ -40,12 +40,18 @@ def run(arguments: argparse.Namespace) -> int:
     from gradwire.compare.gather import find_measurements, gather
     from gradwire.compare.report import report_html, write_comparison
     from gradwire.compare.table import comparison_text
-    from gradwire.measure.document import write_text
+    from gradwire.measure.document import check_target, write_text
 
     earlier, baseline = earlier_comparison(arguments), given_baseline(arguments)
     page = arguments.html if arguments.html is not None else arguments.out and arguments.out / "report.html"
     beside = Path() if page is None else page.parent
-    scaling, runs = gather(find_measurements(arguments.runs), beside=beside)
+    files = find_measurements(arguments.runs)
+    inputs = [*files, *([] if arguments.baseline is None else [arguments.baseline])]
+    if arguments.html is not None:
+        check_target(arguments.html, what="a report", suffixes=(".html", ".htm"), inputs=inputs)
+    if arguments.out is not None:
+        check_target(arguments.out / "comparison.json", what="a comparison", suffixes=(".json",), inputs=inputs)
+    scaling, runs = gather(files, beside=beside)
     measurements = [measurement for _, measurement in runs if measurement is not None]
     first = measurements[0]
     comparison = build_comparison(

@@ -15,6 +15,7 @@ from gradwire.documents.comparison_schema import Run
 from gradwire.documents.measurement_schema import Measurement
 from gradwire.errors import UsageError
 from gradwire.measure.measurement import read_measurement
+from gradwire.reading import read_regular
 
 MEASUREMENT = "measurement.json"
 # What may differ between runs that train alike: it changes how long a run is or where it starts, not its speed.
@@ -107,9 +108,10 @@ def _recipe_beside(path: Path) -> dict[str, Any] | None:
     """The recipe of the plan beside a measurement, its leaves by dotted key; None where there is none to read."""
     plan = path.with_name("plan.json")
     try:
-        if plan.stat().st_size > _LARGEST_PLAN_BYTES:
+        content = read_regular(plan, max_bytes=_LARGEST_PLAN_BYTES)
+        if len(content) > _LARGEST_PLAN_BYTES:
             return None
-        recipe = json.loads(plan.read_text(encoding="utf-8"))["recipe"]
+        recipe = json.loads(content)["recipe"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return dict(_leaves(recipe, "")) if isinstance(recipe, dict) else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from gradwire.errors import UsageError
+from gradwire.reading import read_regular
 from gradwire.resources import schema_kinds, schema_text
 
 if TYPE_CHECKING:
@@ -62,10 +64,15 @@ def write_text(path: Path, text: str) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write `content` to `path` in one piece: a reader, or a killed writer, leaves the old file or the new one.
 
-    Makes the folder. Raises UsageError where the place cannot be written.
+    Makes the folder. Raises UsageError where the place cannot be written, or is there and no regular file: renaming
+    over a device such as /dev/null destroys it.
     """
+    if not path.name:
+        raise UsageError(f"{path}: names no file; give a file in that folder")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path}: cannot be written: is not a regular file; give the name of a file")
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("wb") as file:
@@ -79,10 +86,17 @@ def write_bytes(path: Path, content: bytes) -> None:
         raise UsageError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
+def check_target(path: Path, *, what: str, suffixes: Sequence[str], inputs: Iterable[Path]) -> None:
+    """Raise UsageError where `what` must not be written to `path`: another suffix, or one of the files read."""
+    if path.suffix.lower() not in suffixes:
+        raise UsageError(f"{path}: {what} is written as {' or '.join(suffixes)}")
+    if any(path.exists() and given.exists() and path.samefile(given) for given in inputs):
+        raise UsageError(f"{path}: is one of the files that are read; give {what} another name")
+
+
 def _read_bytes(path: Path, kind: str) -> bytes:
     try:
-        with path.open("rb") as file:
-            content = file.read(_LARGEST_BYTES + 1)
+        content = read_regular(path, max_bytes=_LARGEST_BYTES)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read as a {kind}: {error.strerror or error}") from error
     if len(content) > _LARGEST_BYTES:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradwire.errors import UsageError
+from gradwire.reading import read_regular
 
 SIZE_NAMES = ("n", "n_gpus", "num_gpus", "gpus", "ngpu", "ngpus", "world_size", "num_processes", "processes", "ranks")
 THROUGHPUT_NAMES = (
@@ -29,6 +30,9 @@ THROUGHPUT_NAMES = (
 )
 REPEAT_NAMES = ("repeat", "run", "trial", "round")
 SERIES_NAMES = ("series", "backend", "name", "label", "config", "framework")
+
+# Squares and ratios of these, times any number of GPUs, stay finite.
+LEAST_RATE, LARGEST_RATE = 1e-30, 1e30
 
 _LARGEST_BYTES = 16 * 2**20
 _MOST_SHOWN = 20
@@ -93,9 +97,10 @@ def read_rows(path: Path, *, size_name: str | None = None, throughput_name: str 
 
 def _text(path: Path) -> str:
     try:
-        if path.stat().st_size > _LARGEST_BYTES:
+        content = read_regular(path, max_bytes=_LARGEST_BYTES)
+        if len(content) > _LARGEST_BYTES:
             raise UsageError(f"{path}: larger than {_LARGEST_BYTES // 2**20} MiB, which is no table of throughputs")
-        return path.read_text(encoding="utf-8-sig")
+        return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig").read()
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -136,7 +141,8 @@ def _csv_table(path: Path, text: str) -> list[tuple[str, Mapping[str, _Value]]]:
 def _json_table(path: Path, text: str) -> list[tuple[str, Mapping[str, _Value]]]:
     try:
         content = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    # ValueError: also a number of more digits than Python reads.
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: not JSON: {error}") from error
     if not isinstance(content, list):
         raise UsageError(f"{path}: a JSON file of rows is a list of objects, or of [size, throughput] pairs")
@@ -205,8 +211,10 @@ def _rate_of(value: _Value) -> float | str:
             rate = float(number)
         except OverflowError:
             rate = math.inf
-        if math.isfinite(rate) and rate > 0:
+        if LEAST_RATE <= rate <= LARGEST_RATE:
             return rate
+        if math.isfinite(rate) and rate > 0:
+            return f"{_shown(value)} is not from {LEAST_RATE:g} to {LARGEST_RATE:g}; give it in another unit"
     return f"{_shown(value)} is not a finite number above 0"
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gradwire.errors import InvalidRecipe, UsageError, Violation
+from gradwire.reading import read_regular
 from gradwire.recipe.document import Document, Place, place_of_offset
 from gradwire.recipe.scalars import UNPRINTABLE
 
@@ -31,8 +32,7 @@ def read_document(path: Path, *, source: str) -> Document:
 
 def _read_bytes(path: Path, source: str) -> bytes:
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
+        content = read_regular(path, max_bytes=MAX_BYTES)
     except FileNotFoundError:
         raise UsageError(f"{source}: no such file") from None
     except IsADirectoryError:
