@@ -72,6 +72,13 @@ def test_a_chart_is_written(run_here: Run, rows: Path, name: str, starts: bytes)
     [
         ("rows.csv --num-gpus 3", "--num-gpus with a FILE"),
         ("rows.csv --chart x.pdf", "x.pdf: a chart is written as .svg or .png"),
+        ("rows.csv --chart rows.csv", "rows.csv: a chart is written as .svg or .png"),
+        ("rows.svg --chart rows.svg", "rows.svg: is one of the files that are read"),
+        ("far.csv", "far.csv: line 2: throughput: '1e-300' is not from 1e-30 to 1e+30"),
+        ("long.json", "long.json: not JSON"),
+        (f"--baseline 1 --throughput 1 --num-gpus {'9' * 400}", "is above the limit, 1000000000"),
+        (f"--baseline 1 --throughput 1 --num-gpus {'9' * 5000}", "is above the limit, 1000000000"),
+        ("--baseline 1e308 --throughput 1 --num-gpus 1000000", "'1e308' is not from 1e-30 to 1e30"),
         ("rows.csv --throughput-column x", "there is no column 'x' (--throughput-column)"),
         ("none.csv", "none.csv: cannot be read"),
         ("--baseline 1", "without a FILE of rows, --num-gpus, --throughput must be given"),
@@ -79,6 +86,9 @@ def test_a_chart_is_written(run_here: Run, rows: Path, name: str, starts: bytes)
     ],
 )
 def test_a_wrong_line_says_what_is_wrong(run_here: Run, rows: Path, words: str, message: str) -> None:
+    rows.with_name("rows.svg").write_text(ROWS)
+    rows.with_name("far.csv").write_text("1,1e308\n2,1e-300\n4,1e308\n")
+    rows.with_name("long.json").write_text(f"[[1, {'9' * 5000}]]")
     said = run_here("efficiency", *words.split())
     assert said.exit_code == 2
     assert message in said.err

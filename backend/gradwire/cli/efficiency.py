@@ -29,12 +29,12 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The numbers, and the threshold."""
     parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="CSV or JSON of (GPUs, throughput) rows")
-    parser.add_argument("--baseline", type=positive_number, metavar="T", help="throughput on M GPUs")
+    parser.add_argument("--baseline", type=_throughput, metavar="T", help="throughput on M GPUs")
     parser.add_argument(
         "--baseline-num-gpus", type=positive_integer, default=1, metavar="M", help="GPUs of the baseline (1)"
     )
     parser.add_argument("--num-gpus", type=positive_integer, metavar="N", help="GPUs of the run")
-    parser.add_argument("--throughput", type=positive_number, metavar="T", help="throughput on N GPUs")
+    parser.add_argument("--throughput", type=_throughput, metavar="T", help="throughput on N GPUs")
     parser.add_argument(
         "--fail-below", type=share, metavar="X", help="exit with 5 when the efficiency is below X, a fraction or 85%%"
     )
@@ -56,6 +56,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.file is not None:
         from gradwire.cli.rows import run_rows
 
+        if arguments.chart is not None:
+            from gradwire.measure.document import check_target
+
+            check_target(arguments.chart, what="a chart", suffixes=(".svg", ".png"), inputs=[arguments.file])
         return run_rows(arguments)
     efficiency, grade = scaling_efficiency(
         arguments.baseline, arguments.num_gpus, arguments.throughput, baseline_n_gpus=arguments.baseline_num_gpus
@@ -84,6 +88,14 @@ def run(arguments: argparse.Namespace) -> int:
     # Not raised: with --json the result is on stdout already, and stays the only document there.
     note(f"gradwire: scaling efficiency {efficiency:.1%} is below {arguments.fail_below:.1%} (--fail-below)")
     return ThresholdNotMet.exit_code
+
+
+def _throughput(text: str) -> float:
+    # The limits of a file's rows, which this verb does not import for two numbers.
+    number = positive_number(text)
+    if not 1e-30 <= number <= 1e30:
+        raise argparse.ArgumentTypeError(f"{text!r} is not from 1e-30 to 1e30; give throughputs in another unit")
+    return number
 
 
 def _check(arguments: argparse.Namespace) -> None:
