@@ -194,3 +194,15 @@ def test_the_shipped_hooks_call_the_verb() -> None:
     for hook in hooks:
         assert hook["entry"].startswith("gradwire lint --separately")
         assert hook["language"] == "python"
+
+
+@pytest.mark.parametrize("value", ["1e400", "-1e400", "nan", "inf", ".inf", ".nan", "9" * 399, "9" * 5000, "1e-300"])
+def test_a_number_that_no_float_holds_is_a_finding(
+    folder: Path, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "accelerate.yaml").write_text(f"compute_environment: LOCAL_MACHINE\nnum_machines: {value}\n")
+    assert main(["lint", "accelerate.yaml"]) == 2
+    (folder / "far.json").write_text(f'{{"train_batch_size": {value}, "zero_optimization": {{"stage": {value}}}}}')
+    assert main(["lint", "far.json"]) == 2
+    assert main(["lint", "good.json", "--num-processes", "9" * 400]) == 2
+    assert "is above the limit, 1000000000" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import argparse
 import re
 from pathlib import Path
 
-from gradwire.cli.options import add_json
+from gradwire.cli.options import add_json, positive_integer
 from gradwire.cli.output import note, say, say_json
 from gradwire.errors import UsageError
 from gradwire.lint import Checked, LaunchFacts, Versions, lint_files
@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "files", metavar="FILE", nargs="+", help="configuration files; a folder's files are not searched"
     )
     facts = parser.add_argument_group("what is known about the launch")
-    facts.add_argument("--num-processes", metavar="N", type=_count, help="processes over all machines")
-    facts.add_argument("--num-machines", metavar="N", type=_count, help="machines")
+    facts.add_argument("--num-processes", metavar="N", type=positive_integer, help="processes over all machines")
+    facts.add_argument("--num-machines", metavar="N", type=positive_integer, help="machines")
     facts.add_argument("--mixed-precision", choices=("no", "fp16", "bf16", "fp8"), help="as given to accelerate launch")
     facts.add_argument("--trainer-arguments", metavar="FILE", help="the Trainer's arguments as JSON")
     parser.add_argument(
@@ -116,12 +116,6 @@ def _report(arguments: argparse.Namespace, checked: Checked) -> None:
             if findings:
                 say(as_text(findings))
             note(summary(findings, len(set(arguments.files))))
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
 
 
 def _version(text: str) -> str:

@@ -112,7 +112,7 @@ def _pydantic_kind(kind: str, spec: Spec, value: Any, expected: str) -> Misfit |
             return _as_boolean(value, expected)
         case "integer" | "number":
             number = _as_number(value)
-            if number is None or (kind == "integer" and (not math.isfinite(number) or number != int(number))):
+            if number is None or (kind == "integer" and not is_whole(number)):
                 return refused
             if isinstance(value, str) and kind == "integer" and not _is_whole_text(value):
                 return refused
@@ -135,6 +135,12 @@ def _pydantic_kind(kind: str, spec: Spec, value: Any, expected: str) -> Misfit |
             return None if known else refused
         case _:
             return None if isinstance(value, dict) else refused
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a number without a fraction, booleans among them."""
+    # math.isfinite overflows at an integer above every float.
+    return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
 
 
 def _is_whole_text(text: str) -> bool:
@@ -195,7 +201,7 @@ def plain_misfit(spec: Spec, value: Any) -> Misfit | None:
         return Misfit(outcome="refused", expected=expected)
     if isinstance(value, bool):
         return Misfit(outcome="replaced", expected=expected, becomes=int(value))
-    whole = "number" in kinds or (math.isfinite(value) and value == int(value))
+    whole = "number" in kinds or is_whole(value)
     return None if whole and in_range(spec, value) else Misfit(outcome="out of range", expected=expected)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 from gradwire.lint.edits import quoted, replace_value
@@ -64,7 +66,7 @@ def numbers_as_text(document: Document, job: Job) -> Iterator[Hit]:
     for each in visit(document):
         if _is_scientific_text(document, each):
             number = float(each.member.node.data)
-            text = str(int(number)) if number == int(number) else f"{number:.12f}".rstrip("0")
+            text = str(int(number)) if number.is_integer() else f"{Decimal(each.member.node.data.strip()):f}"
             yield Hit(
                 at=each.member.node,
                 path=each.path,
@@ -93,9 +95,11 @@ def _stops_at_text(document: Document, each: Visit) -> bool:
 
 def _as_number(text: str) -> float | None:
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
         return None
+    # nan, and 1e400, which no float holds, cannot be written in another way.
+    return number if math.isfinite(number) else None
 
 
 def wrong_values(document: Document, job: Job) -> Iterator[Hit]:

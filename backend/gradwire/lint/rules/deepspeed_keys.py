@@ -11,7 +11,7 @@ from gradwire.lint.rule import Hit, Rule, shown
 from gradwire.lint.schema import Visit, as_version, is_known_in, section_of, visit
 from gradwire.lint.suggest import is_comment, suggestion
 from gradwire.lint.tree import Document, Member
-from gradwire.lint.values import Misfit, describe, plain_misfit, pydantic_misfit
+from gradwire.lint.values import Misfit, describe, is_whole, plain_misfit, pydantic_misfit
 
 TYPO_URL = "https://github.com/deepspeedai/DeepSpeed/issues/653"
 REMOVED_URL = "https://github.com/deepspeedai/DeepSpeed/issues/8489"
@@ -219,7 +219,7 @@ def replaced_values(document: Document, job: Job) -> Iterator[Hit]:
     """Values that are taken for something else without a word."""
     for each, misfit in misfits(document):
         value = each.member.node.data
-        ruled = "x-range" in (each.spec or {}) and isinstance(value, int | float) and value == round(value)
+        ruled = "x-range" in (each.spec or {}) and is_whole(value)
         if misfit.outcome == "out of range" and not ruled:
             yield Hit(
                 at=each.member.node,
