@@ -145,10 +145,11 @@ def test_letter_that_the_output_cannot_encode_is_escaped(tmp_path: Path) -> None
 
 
 def test_interrupt_is_no_traceback(tmp_path: Path) -> None:
-    # A recipe that never comes: the command waits for the other end of the pipe.
-    recipe = tmp_path / "recipe.yaml"
-    os.mkfifo(recipe)
-    process = subprocess.Popen([*COMMAND, "validate", str(recipe)], stderr=subprocess.PIPE, cwd=tmp_path)
+    program = (
+        "import sys, time\nimport gradwire.cli.presets\nfrom gradwire.cli.main import main\n"
+        "gradwire.cli.presets.run = lambda arguments: time.sleep(60)\nsys.exit(main(['presets']))\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, cwd=tmp_path)
     try:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1.5)

@@ -144,8 +144,13 @@ def test_huge_file_is_refused_unread(tmp_path: Path) -> None:
     assert "larger than 256 KiB" in message_of(str(path))
 
 
-def test_endless_file_is_refused() -> None:
-    assert "larger than 256 KiB" in message_of("/dev/zero")
+def test_endless_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    for path in ("/dev/zero", str(tmp_path / "pipe.yaml")):
+        assert "is not a regular file" in message_of(path)
+    with (tmp_path / "large.yaml").open("wb") as file:
+        file.truncate(2**30)
+    assert "larger than 256 KiB" in message_of(str(tmp_path / "large.yaml"))
 
 
 @pytest.mark.parametrize("opening", ["[", "{", "- ", "{a: ", "[{"])
