@@ -17,7 +17,7 @@ from gradwire.lowering.deepspeed_document import (
 )
 from gradwire.lowering.extras import Decided, Target
 from gradwire.lowering.fields import Outcome, Refusal, emulated, exact, unused
-from gradwire.lowering.keys import DEEPSPEED_KEYS
+from gradwire.lowering.keys import deepspeed_keys
 from gradwire.lowering.program import in_program
 from gradwire.lowering.shared import (
     compression_outcomes,
@@ -59,10 +59,10 @@ def deepspeed_target(document: Mapping[str, Any], plan: Plan) -> Target:
     return Target(
         section="deepspeed",
         file=FILE,
-        known=DEEPSPEED_KEYS,
+        known=deepspeed_keys()[""],
         decided=_decided(document, plan),
         forbidden=forbidden,
-        known_below={},
+        known_below=deepspeed_keys(),
     )
 
 
@@ -98,8 +98,8 @@ def written_defaults(plan: Plan, document: Mapping[str, Any]) -> tuple[WrittenDe
                 "zero_optimization.overlap_comm", True, False, "DDP overlaps its reduction; stages 1 and 2 would not"
             )
         )
-    if zero["stage"]:
-        for key in ("reduce_bucket_size", "allgather_bucket_size"):
+    for key in ("reduce_bucket_size", "allgather_bucket_size"):
+        if key in zero:
             found.append(
                 _default(
                     f"zero_optimization.{key}",

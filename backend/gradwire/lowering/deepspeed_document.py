@@ -58,9 +58,11 @@ def _zero_section(plan: Plan) -> dict[str, Any]:
         "overlap_comm": True,
         "reduce_scatter": True,
         "reduce_bucket_size": _elements(mebibytes, communication_data_type(plan)),
-        "allgather_bucket_size": _elements(mebibytes, model_data_type(plan)),
     }
-    if stage == 3:
+    if stage < 3:
+        # Stage 3 gathers each module by itself and reads no such size.
+        section["allgather_bucket_size"] = _elements(mebibytes, model_data_type(plan))
+    else:
         section["stage3_gather_16bit_weights_on_model_save"] = False
     return section
 

@@ -1,6 +1,13 @@
-"""Lists the top-level keys of the targets' configuration files, for the versions that Gradwire was checked against."""
+"""Knows the keys of the targets' configuration files, for the versions that Gradwire was checked against."""
 
 from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Set
+from functools import cache
+from typing import Any
+
+from gradwire.resources import schema_text
 
 # accelerate 1.15.0, ClusterConfig.
 ACCELERATE_KEYS = frozenset(
@@ -39,62 +46,6 @@ ACCELERATE_KEYS = frozenset(
     ]
 )
 
-# deepspeed 0.19.8: every key that some module reads from the top level; unknown ones it ignores without a word.
-DEEPSPEED_KEYS = frozenset(
-    [
-        "activation_checkpointing",
-        "aio",
-        "autotuning",
-        "bf16",
-        "bfloat16",
-        "checkpoint",
-        "comms_logger",
-        "communication_data_type",
-        "comet",
-        "compile",
-        "csv_monitor",
-        "data_efficiency",
-        "data_types",
-        "dataloader_drop_last",
-        "datastates_ckpt",
-        "disable_allgather",
-        "disable_python_gc",
-        "dump_state",
-        "expert_parallel",
-        "flops_profiler",
-        "fp16",
-        "gradient_accumulation_steps",
-        "gradient_allreduce_op",
-        "gradient_clipping",
-        "gradient_predivide_factor",
-        "hybrid_engine",
-        "log_level",
-        "managed_gradient_accumulation",
-        "memory_breakdown",
-        "optimizer",
-        "pipeline",
-        "prescale_gradients",
-        "scheduler",
-        "seq_parallel_communication_data_type",
-        "sequence_parallel_size",
-        "steps_per_print",
-        "tensor_parallel",
-        "tensorboard",
-        "timers",
-        "torch_autocast",
-        "train_batch_size",
-        "train_micro_batch_size_per_gpu",
-        "use_data_before_expert_parallelism",
-        "vocabulary_size",
-        "wall_clock_breakdown",
-        "wandb",
-        "weight_quantization",
-        "zero_allow_untested_optimizer",
-        "zero_force_ds_cpu_optimizer",
-        "zero_optimization",
-    ]
-)
-
 # accelerate 1.15.0: keys below a section are not checked by its loader. Those of FSDP 1 do nothing, or fail, under 2;
 # beside a DeepSpeed file the other keys of deepspeed_config are refused when the plugin starts.
 ACCELERATE_KEYS_BELOW = {
@@ -121,3 +72,21 @@ ACCELERATE_KEYS_BELOW = {
         ]
     ),
 }
+
+
+@cache
+def deepspeed_keys() -> Mapping[str, Set[str]]:
+    """Return the keys that DeepSpeed reads: those of the top level under "", those of each section under its name."""
+    schema = json.loads(schema_text("deepspeed"))
+    keys: dict[str, Set[str]] = {"": frozenset(schema["properties"])}
+    for name, entry in schema["properties"].items():
+        below = frozenset(_keys_of_section(entry, schema["$defs"]))
+        if below:
+            keys[name] = below
+    return keys
+
+
+def _keys_of_section(entry: Mapping[str, Any], definitions: Mapping[str, Any]) -> Iterator[str]:
+    for form in (entry, *entry.get("anyOf", ())):
+        if "$ref" in form:
+            yield from definitions[form["$ref"].rpartition("/")[2]].get("properties", {})
