@@ -172,10 +172,11 @@ def _written_defaults(plan: Plan) -> tuple[WrittenDefault, ...]:
 
 
 def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]:
-    by_program, by_helper = in_program(program), in_program(program, helper=HELPER)
+    by_helper = in_program(program, helper=HELPER)
     outcomes = {
         **common_outcomes(plan, program),
-        **optimizer_outcomes(plan, dict.fromkeys(_OPTIMIZER, by_program)),
+        **optimizer_outcomes(plan, dict.fromkeys(_OPTIMIZER, by_helper)),
+        "training.max_steps": by_helper,
         "training.num_gpus": exact(f"{FILE} num_processes"),
         "training.device": exact(f"{FILE} use_cpu"),
         "backends.accelerate": extras_outcome(plan.recipe.backends.accelerate, FILE),
@@ -193,8 +194,8 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
     return {
         **outcomes,
         "training.precision": _precision_outcome(plan, program),
-        "training.gradient_clip": by_program,
-        "training.batch_size_per_gpu": by_program,
+        "training.gradient_clip": by_helper,
+        "training.batch_size_per_gpu": by_helper,
         "training.gradient_accumulation": by_helper,
         "parallelism.data.strategy": exact(f"{FILE} distributed_type"),
         **compression_outcomes(plan, unused() if method == "none" else by_helper, by_helper),
