@@ -39,3 +39,7 @@ def test_nothing_measured_is_said(failed: Make, compared: Make) -> None:
         "Nothing was measured: all 2 cells failed."
     )
     assert verdict(compared(failed(reason="no"))) == "Nothing was measured: the only cell failed."
+
+
+def test_runs_that_were_all_warm_up_are_not_called_failed(ran: Make, compared: Make) -> None:
+    assert verdict(compared(ran(warmup_steps=3))).startswith("Nothing was timed: what ran was all warm-up")

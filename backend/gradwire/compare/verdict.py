@@ -23,7 +23,9 @@ def findings(comparison: Comparison) -> list[str]:
     cells = comparison.cells
     measured = [cell for cell in cells if cell.tokens_per_second is not None or cell.samples_per_second is not None]
     if not measured:
-        return [f"Nothing was measured: {_all_of(len(cells))} failed."]
+        if all(cell.status == "failed" for cell in cells):
+            return [f"Nothing was measured: {_all_of(len(cells))} failed."]
+        return ["Nothing was timed: what ran was all warm-up; take more steps or fewer measurement.warmup_steps."]
     sentences = [_gate(cells), _scaling(cells), *_why(cells), _fastest(measured), _failures(cells)]
     return [sentence for sentence in sentences if sentence]
 
