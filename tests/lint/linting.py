@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gradwire.lint.engine import check_documents, parse_document
+from gradwire.lint.engine import check_documents
 from gradwire.lint.finding import Finding
-from gradwire.lint.job import LaunchFacts, Versions
-from gradwire.lint.tree import Document, Kind
+from gradwire.targets.job import LaunchFacts, Versions
+from gradwire.targets.loading import parse_document
+from gradwire.targets.tree import Document, Kind
 
 
 def document(config: dict[str, Any] | str, *, kind: Kind, name: str = "") -> Document:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradwire.lint.job import LaunchFacts
+from gradwire.targets.job import LaunchFacts
 from tests.lint.pairs_deepspeed import ABSENT, ds
 
 Job = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradwire.lint.job import LaunchFacts, Versions
+from gradwire.targets.job import LaunchFacts, Versions
 
 Job = dict[str, Any]
 

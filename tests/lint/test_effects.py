@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gradwire.lint.tree import Document
+from gradwire.targets.tree import Document
 from tests.lint.linting import lint
 from tests.lint.oracle_client import Oracle
 from tests.lint.pairs_accelerate import FILE_ONLY, ZERO2, ac, fsdp, plugin
@@ -68,7 +68,7 @@ def test_hidden_values_of_deepspeed_are_as_said(oracle: Oracle) -> None:
     ],
 )
 def test_the_sizes_that_a_batch_finding_offers_are_valid(oracle: Oracle, world: int, sizes: dict[str, int]) -> None:
-    from gradwire.lint.job import LaunchFacts
+    from gradwire.targets.job import LaunchFacts
 
     job = {"deepspeed": sizes, "facts": LaunchFacts(num_processes=world)}
     found = [finding for finding in lint(**job) if finding.code == "DS603"]
@@ -259,7 +259,7 @@ def test_the_last_of_two_equal_keys_wins_in_yaml(oracle: Oracle) -> None:
     ],
 )
 def test_precision_of_two_sources(oracle: Oracle, precision: str, sections: dict[str, Any], outcome: str) -> None:
-    from gradwire.lint.job import LaunchFacts
+    from gradwire.targets.job import LaunchFacts
 
     job = ds(ZERO2, **sections)
     answer = _plugin(oracle, FILE_ONLY, config=job["deepspeed"], mixed_precision=precision)
@@ -316,7 +316,7 @@ def test_text_that_only_deepspeed_reads_is_said_to_be_so(oracle: Oracle) -> None
 
 
 def test_documents_of_the_pairs_are_what_their_kind_says() -> None:
-    from gradwire.lint.engine import parse_document
+    from gradwire.targets.loading import parse_document
 
     for code, pair in {**PAIRS, **ACCELERATE_PAIRS}.items():
         for job in pair:

@@ -14,11 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gradwire.lint import lint_files
-from gradwire.lint.engine import parse_document
-from gradwire.lint.finding import Finding
-from gradwire.lint.hjson_text import TextError, parse_hjson
-from gradwire.lint.tree import Document, walk
-from gradwire.lint.yaml_text import parse_yaml
+from gradwire.targets.hjson_text import TextError, parse_hjson
+from gradwire.targets.loading import Unreadable, parse_document
+from gradwire.targets.tree import Document, walk
+from gradwire.targets.yaml_text import parse_yaml
 
 SCALARS = (
     st.none()
@@ -179,4 +178,4 @@ def test_the_kind_of_a_file_is_seen_in_its_keys() -> None:
         ("num_processes: 2\n", "x.yaml", "accelerate"),
     ):
         parsed = parse_document(text, source=name)
-        assert not isinstance(parsed, Finding) and parsed.kind == kind
+        assert not isinstance(parsed, Unreadable) and parsed.kind == kind

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from gradwire.lint.rules.table import RULES
-from gradwire.lint.schema import load_schema
+from gradwire.targets.schema import load_schema
 from tests.lint.linting import codes, lint
 from tests.lint.pairs_accelerate import PAIRS as ACCELERATE_PAIRS
 from tests.lint.pairs_deepspeed import PAIRS as DEEPSPEED_PAIRS

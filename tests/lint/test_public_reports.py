@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gradwire.lint.finding import Finding
-from gradwire.lint.job import LaunchFacts, Versions
+from gradwire.targets.job import LaunchFacts, Versions
 from tests.lint.linting import codes, lint
 from tests.lint.pairs_accelerate import FILE_ONLY, TRAINER, ZERO2, ac, fsdp, plugin
 from tests.lint.pairs_deepspeed import ABSENT, ds, warmup

@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from gradwire.lint.schema import load_schema
 from gradwire.resources import schema_text
+from gradwire.targets.schema import load_schema
 
 KINDS = ("deepspeed", "accelerate")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gradwire.lint.finding import Finding
-from gradwire.lint.schema import load_schema, section_of
+from gradwire.targets.schema import load_schema, section_of
 from tests.lint.linting import lint
 from tests.lint.oracle_client import Oracle
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from gradwire.lint.engine import Checked, lint_files
 from gradwire.lint.finding import Edit, Finding, Severity
-from gradwire.lint.job import LaunchFacts, Versions
+from gradwire.targets.job import LaunchFacts, Versions
 
 __all__ = ["Checked", "Edit", "Finding", "LaunchFacts", "Severity", "Versions", "lint_files"]

@@ -6,7 +6,7 @@ import json
 import re
 
 from gradwire.lint.finding import Edit
-from gradwire.lint.tree import Document, Member
+from gradwire.targets.tree import Document, Member
 
 _BLANK = re.compile(r"[ \t]*(?:\r?\n[ \t]*)*")
 

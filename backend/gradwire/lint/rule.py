@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gradwire.lint.finding import Edit, Finding, Severity
-from gradwire.lint.job import Job, Versions
-from gradwire.lint.schema import as_version
-from gradwire.lint.tree import Document, Kind, Member, Node
+from gradwire.targets.job import Job, Versions
+from gradwire.targets.schema import as_version
+from gradwire.targets.tree import Document, Kind, Member, Node
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

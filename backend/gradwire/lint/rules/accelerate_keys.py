@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradwire.lint.edits import rename
-from gradwire.lint.job import Job
 from gradwire.lint.rule import Hit, Rule
-from gradwire.lint.schema import known_paths, root_section, visit
-from gradwire.lint.suggest import suggestion
-from gradwire.lint.tree import Document
+from gradwire.targets.job import Job
+from gradwire.targets.schema import known_paths, root_section, visit
+from gradwire.targets.suggest import suggestion
+from gradwire.targets.tree import Document
 
 PREFETCH_URL = "https://github.com/huggingface/accelerate/issues/1943"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from gradwire.lint.job import Job
 from gradwire.lint.rule import Hit, Rule
-from gradwire.lint.rules.common import whole
-from gradwire.lint.schema import root_section, section_of
-from gradwire.lint.tree import Document
+from gradwire.targets.deepspeed_readings import whole
+from gradwire.targets.job import Job
+from gradwire.targets.schema import root_section, section_of
+from gradwire.targets.tree import Document
 
 TOTAL_URL = "https://github.com/huggingface/accelerate/issues/2521"
 MESH_URL = "https://github.com/pytorch/torchtitan/issues/1184"

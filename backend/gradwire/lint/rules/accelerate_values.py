@@ -9,11 +9,11 @@ from typing import Any
 
 from gradwire.lint.edits import quoted, replace_value
 from gradwire.lint.finding import Severity
-from gradwire.lint.job import Job
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.lint.schema import Spec, Visit, section_of, visit
-from gradwire.lint.tree import Document
-from gradwire.lint.values import describe, in_range, types_of
+from gradwire.targets.job import Job
+from gradwire.targets.schema import Spec, Visit, section_of, visit
+from gradwire.targets.tree import Document
+from gradwire.targets.values import describe, in_range, types_of
 
 TRUTH_WORDS = frozenset({"y", "yes", "t", "true", "on", "1", "n", "no", "f", "false", "off", "0"})
 """What accelerate.utils.str_to_bool takes, in any case."""

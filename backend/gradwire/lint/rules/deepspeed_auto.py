@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradwire.lint.job import Job
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.lint.rules.common import zero_stage
-from gradwire.lint.schema import Visit, visit
-from gradwire.lint.tree import Document
-from gradwire.lint.values import types_of
+from gradwire.targets.deepspeed_readings import zero_stage
+from gradwire.targets.job import Job
+from gradwire.targets.schema import Visit, visit
+from gradwire.targets.tree import Document
+from gradwire.targets.values import types_of
 
 AUTO_URL = "https://huggingface.co/docs/transformers/deepspeed#deepspeed-and-trainer-parameters"
 LEFTOVER_URL = "https://github.com/huggingface/transformers/issues/16495"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradwire.lint.job import Job
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.lint.rules.common import whole
-from gradwire.lint.tree import Document
+from gradwire.targets.deepspeed_readings import whole
+from gradwire.targets.job import Job
+from gradwire.targets.tree import Document
 
 TRAIN, MICRO, STEPS = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
 RANKS_URL = "https://github.com/deepspeedai/DeepSpeed/issues/3228"

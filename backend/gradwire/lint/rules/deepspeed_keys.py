@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from gradwire.lint.edits import remove_member, rename, replace_member, replace_value
 from gradwire.lint.finding import Edit
-from gradwire.lint.job import Job
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.lint.schema import Visit, as_version, is_known_in, section_of, visit
-from gradwire.lint.suggest import is_comment, suggestion
-from gradwire.lint.tree import Document, Member
-from gradwire.lint.values import Misfit, describe, is_whole, plain_misfit, pydantic_misfit
+from gradwire.targets.job import Job
+from gradwire.targets.schema import Visit, as_version, is_known_in, section_of, visit
+from gradwire.targets.suggest import is_comment, suggestion
+from gradwire.targets.tree import Document, Member
+from gradwire.targets.values import Misfit, describe, is_whole, plain_misfit, pydantic_misfit
 
 TYPO_URL = "https://github.com/deepspeedai/DeepSpeed/issues/653"
 REMOVED_URL = "https://github.com/deepspeedai/DeepSpeed/issues/8489"

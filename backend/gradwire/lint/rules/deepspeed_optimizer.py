@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradwire.lint.job import Job
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.lint.rules.common import DEEPSPEED_CONFIG_URL, is_on, number, offload_device, zero_stage
-from gradwire.lint.schema import Spec, as_version, load_schema
-from gradwire.lint.suggest import near_miss
-from gradwire.lint.tree import Document
+from gradwire.targets.deepspeed_readings import DEEPSPEED_CONFIG_URL, is_on, number, offload_device, zero_stage
+from gradwire.targets.job import Job
+from gradwire.targets.schema import Spec, as_version, load_schema
+from gradwire.targets.suggest import near_miss
+from gradwire.targets.tree import Document
 
 ADAM_URL = "https://github.com/deepspeedai/DeepSpeed/issues/668"
 PARAMS = "optimizer.params"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradwire.lint.edits import rename
-from gradwire.lint.job import Job
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.lint.rules.common import is_on, number, precision_section, whole, zero_stage
-from gradwire.lint.schema import visit
-from gradwire.lint.tree import Document
+from gradwire.targets.deepspeed_readings import is_on, number, precision_section, whole, zero_stage
+from gradwire.targets.job import Job
+from gradwire.targets.schema import visit
+from gradwire.targets.tree import Document
 
 
 def both_precisions(document: Document, job: Job) -> Iterator[Hit]:

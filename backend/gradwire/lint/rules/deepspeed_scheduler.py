@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradwire.lint.job import Job
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.lint.rules.common import number, whole
-from gradwire.lint.schema import Spec, load_schema
-from gradwire.lint.suggest import near_miss
-from gradwire.lint.tree import Document
+from gradwire.targets.deepspeed_readings import number, whole
+from gradwire.targets.job import Job
+from gradwire.targets.schema import Spec, load_schema
+from gradwire.targets.suggest import near_miss
+from gradwire.targets.tree import Document
 
 PARAMS = "scheduler.params"
 WARMUPS = ("WarmupLR", "WarmupDecayLR", "WarmupCosineLR")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradwire.lint.job import Job
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.lint.rules.common import (
+from gradwire.targets.deepspeed_readings import (
     DEEPSPEED_CONFIG_URL,
     is_on,
     offload_device,
     whole,
     zero_stage,
 )
-from gradwire.lint.schema import Visit, visit
-from gradwire.lint.tree import Document
+from gradwire.targets.job import Job
+from gradwire.targets.schema import Visit, visit
+from gradwire.targets.tree import Document
 
 OFFLOAD_URL = "https://github.com/wenet-e2e/wenet/issues/2499"
 

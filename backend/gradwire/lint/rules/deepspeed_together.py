@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradwire.lint.job import Job
 from gradwire.lint.rule import Hit, Rule
-from gradwire.lint.rules.common import is_off, is_on, precision_section, zero_stage
-from gradwire.lint.tree import Document
+from gradwire.targets.deepspeed_readings import is_off, is_on, precision_section, zero_stage
+from gradwire.targets.job import Job
+from gradwire.targets.tree import Document
 
 
 def partial_offload(document: Document, job: Job) -> Iterator[Hit]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradwire.lint.job import Job
 from gradwire.lint.rule import Hit, Rule, shown
 from gradwire.lint.rules.accelerate_launch import distributed_type
-from gradwire.lint.rules.common import is_on, zero_stage
-from gradwire.lint.tree import Document
+from gradwire.targets.deepspeed_readings import is_on, zero_stage
+from gradwire.targets.job import Job
+from gradwire.targets.tree import Document
 
 PRECISION_URL = "https://github.com/huggingface/transformers/issues/39849"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gradwire.lint.job import Job
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.lint.tree import Document
+from gradwire.targets.job import Job
+from gradwire.targets.tree import Document
 
 
 def repeated_keys(document: Document, job: Job) -> Iterator[Hit]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gradwire.lint.job import Job
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.lint.rules.common import whole
-from gradwire.lint.tree import Document
+from gradwire.targets.deepspeed_readings import whole
+from gradwire.targets.job import Job
+from gradwire.targets.tree import Document
 
 MISMATCH_URL = "https://huggingface.co/docs/transformers/deepspeed#deepspeed-and-trainer-parameters"
 

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, Literal
 
-from gradwire.lint.tree import MappingBuilder, Member, Node, Repeat, joined
+from gradwire.targets.tree import MappingBuilder, Member, Node, Repeat, joined
 
 MAX_DEPTH = 64
 """Deepest nesting; DeepSpeed's deepest key is at 8."""

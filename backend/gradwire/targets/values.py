@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gradwire.lint.schema import Spec
+from gradwire.targets.schema import Spec
 
 Outcome = Literal["refused", "replaced", "out of range"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from gradwire.lint.tree import Document, Member, Node, joined
 from gradwire.resources import schema_text
+from gradwire.targets.tree import Document, Member, Node, joined
 
 Spec = dict[str, Any]
 """The JSON Schema of one key or one section, with the `x-` words that the schema's $comment explains."""

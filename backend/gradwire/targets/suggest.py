@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from gradwire.lint.schema import Spec, known_paths
-from gradwire.lint.tree import joined
+from gradwire.targets.schema import Spec, known_paths
+from gradwire.targets.tree import joined
 
 _COMMENT_STARTS = ("_", "$", "#", "//", "comment", "note", "description")
 

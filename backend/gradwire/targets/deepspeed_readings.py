@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradwire.lint.schema import spec_at
-from gradwire.lint.tree import Document
-from gradwire.lint.values import pydantic_misfit
+from gradwire.targets.schema import spec_at
+from gradwire.targets.tree import Document
+from gradwire.targets.values import pydantic_misfit
 
 DEEPSPEED_CONFIG_URL = "https://www.deepspeed.ai/docs/config-json/"
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from gradwire.lint.hjson_text import MAX_DEPTH, TextError
-from gradwire.lint.tree import MappingBuilder, Member, Node, Repeat, joined
+from gradwire.targets.hjson_text import MAX_DEPTH, TextError
+from gradwire.targets.tree import MappingBuilder, Member, Node, Repeat, joined
 
 MAX_NODES = 20_000
 """Most values, an alias counted with all that it stands for: what a billion-laughs file runs into."""

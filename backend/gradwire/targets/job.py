@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gradwire.lint.schema import checked_version
-from gradwire.lint.tree import Document, Kind
+from gradwire.targets.schema import checked_version
+from gradwire.targets.tree import Document, Kind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
