@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
@@ -213,7 +212,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _temporary_name() -> str:
-    return f".gradwire-{secrets.token_hex(6)}.tmp"
+    return f".gradwire-{os.urandom(6).hex()}.tmp"
 
 
 def _create_folder(artifact: Artifact, folder: Path) -> None:

@@ -97,9 +97,16 @@ def test_exit_code_of_a_rank_survives_the_launcher(tmp_path: Path) -> None:
 
 
 def test_failing_script_is_named_with_its_exception(tmp_path: Path) -> None:
+    # Each line in one write, and no end before both ranks spoke: the launcher kills what outlives a failure.
     (tmp_path / "train.py").write_text(
-        "import os, sys\n"
-        "print('rank', os.environ['RANK'], *sys.argv[1:], flush=True)\n"
+        "import os, pathlib, sys, time\n"
+        "rank = os.environ['RANK']\n"
+        "os.write(1, f'rank {rank} {\" \".join(sys.argv[1:])}\\n'.encode())\n"
+        "pathlib.Path(f'said-{rank}').touch()\n"
+        "while not (pathlib.Path('said-0').exists() and pathlib.Path('said-1').exists()):\n"
+        "    time.sleep(0.05)\n"
+        "if rank == '0':\n"
+        "    time.sleep(60)\n"
         "raise ValueError('loss is odd')\n"
     )
     line = "launch cpu/ddp --backend native --out out -- train.py --epochs 2"

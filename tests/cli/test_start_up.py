@@ -56,3 +56,18 @@ def test_light_command_imports_nothing_heavy(line: str, allowed: set[str], tmp_p
     # Shown with `pytest -s`; a timing decides no test.
     print(f"gradwire {line}: {report['seconds'] * 1000:.0f} ms")
     assert HEAVY & set(report["modules"]) == allowed & HEAVY
+
+
+def test_verbs_options_are_known_without_what_the_verbs_do() -> None:
+    """A verb's module loads its work when it runs: completion, help and a mistyped option need the options alone."""
+    program = (
+        "import json, sys\n"
+        "from gradwire.cli.parser import VERBS, build_parser\n"
+        "build_parser(list(VERBS))\n"
+        "print(json.dumps(list(sys.modules)))"
+    )
+    said = subprocess.run([sys.executable, "-c", program], env=os.environ, capture_output=True, text=True, check=True)
+    loaded = {name for name in json.loads(said.stdout) if name.startswith("gradwire.")}
+    light = ("gradwire.cli", "gradwire.errors", "gradwire.presets", "gradwire.resources", "gradwire.launch.probe")
+    assert {name for name in loaded if not name.startswith(light)} == {"gradwire.launch"}
+    assert not {"msgspec", "yaml", "ruamel.yaml", "jsonschema"} & set(json.loads(said.stdout))

@@ -8,7 +8,6 @@ import os
 from gradwire.cli.options import add_json
 from gradwire.cli.output import plain, say, say_json, wrapped
 from gradwire.errors import EnvironmentNotFit
-from gradwire.launch.health import check_machine
 
 DESCRIPTION = """\
 Check this machine for what training trips over later: packages and versions,
@@ -27,6 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print every check; return 0, or 4 when any failed."""
+    from gradwire.launch.health import check_machine
+
     checks = check_machine(os.environ, full=arguments.full)
     failed = any(check.status == "fail" for check in checks)
     if arguments.json:

@@ -8,7 +8,6 @@ from pathlib import Path
 from gradwire.cli.options import add_json, positive_integer, positive_number, share
 from gradwire.cli.output import note, say, say_json
 from gradwire.errors import ThresholdNotMet, UsageError
-from gradwire.measure.efficiency import scaling_efficiency
 
 DESCRIPTION = """\
 Scaling efficiency: throughput / (baseline x N / M), where the baseline was
@@ -61,6 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
 
             check_target(arguments.chart, what="a chart", suffixes=(".svg", ".png"), inputs=[arguments.file])
         return run_rows(arguments)
+    from gradwire.measure.efficiency import scaling_efficiency
+
     efficiency, grade = scaling_efficiency(
         arguments.baseline, arguments.num_gpus, arguments.throughput, baseline_n_gpus=arguments.baseline_num_gpus
     )

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gradwire.cli.options import add_json, positive_integer
 from gradwire.cli.output import note, say, say_json
 from gradwire.errors import UsageError
-from gradwire.lint import Checked, LaunchFacts, Versions, lint_files
+
+if TYPE_CHECKING:
+    from gradwire.lint import Checked
 
 DESCRIPTION = """\
 Check DeepSpeed JSON (strict or hjson), Accelerate YAML or JSON, and the
@@ -64,6 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> Checked:
+    from gradwire.lint import LaunchFacts, Versions, lint_files
+
     given = {"deepspeed": arguments.deepspeed_version, "accelerate": arguments.accelerate_version}
     return lint_files(
         [Path(name) for name in dict.fromkeys(arguments.files)],

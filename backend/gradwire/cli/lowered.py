@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from gradwire.artifact import Artifact, command_line, command_words
 from gradwire.cli.output import plain, say, shown, table, wrapped
 
 if TYPE_CHECKING:
+    from gradwire.artifact import Artifact
     from gradwire.documents.lowering_schema import FieldOutcome, LoweringReport
     from gradwire.documents.plan_schema import Plan
 
@@ -19,6 +19,8 @@ _OUTCOMES = ("exact", "emulated", "refused", "unused")
 
 def lowered_document(plan: Plan, artifact: Artifact, folder: PurePath, *, written: bool) -> dict[str, Any]:
     """Return the --json result of a lowering; with nothing written it carries the files' contents."""
+    from gradwire.artifact import command_line, command_words
+
     return {
         "recipe": plan.recipe_name,
         "backend": plan.backend,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -74,6 +73,8 @@ def error_document(error: GradwireError) -> dict[str, Any]:
 
 def screen_width() -> int:
     """Return the columns to fill: the terminal's, at most 100 and 80 where there is none."""
+    import shutil
+
     return min(shutil.get_terminal_size((80, 24)).columns, 100)
 
 

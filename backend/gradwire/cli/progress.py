@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from gradwire.cli.cells import Attempt, Result
 from gradwire.cli.output import note, screen_width
-from gradwire.compare.format import rate
-from gradwire.launch.job import LOG_FILE
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,6 +43,8 @@ def make_progress(title: str, attempts: Sequence[Attempt]) -> AbstractContextMan
 
 def outcome_text(result: Result) -> str:
     """Return what came of a run, on one line."""
+    from gradwire.compare.format import rate
+
     if result.measurement is None:
         reason = result.run.reason or ""
         return f"failed: {reason if len(reason) <= _LONGEST_REASON else reason[: _LONGEST_REASON - 3] + '...'}"
@@ -53,6 +53,8 @@ def outcome_text(result: Result) -> str:
 
 def last_step(folder: Path) -> str | None:
     """Return the last step that a run's log speaks of; None before the first."""
+    from gradwire.launch.job import LOG_FILE
+
     try:
         with (folder / LOG_FILE).open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
