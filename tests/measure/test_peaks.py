@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gradwire.measure.peaks import DEVICE_PEAKS, device_peak, peak_flops_per_second
@@ -61,8 +63,18 @@ def test_an_unknown_precision_has_no_peak() -> None:
 def test_every_entry_says_where_it_comes_from_and_is_found_by_each_name() -> None:
     assert DEVICE_PEAKS
     for peak in DEVICE_PEAKS:
-        assert "NVIDIA" in peak.source or "AMD" in peak.source
+        assert re.match(r"https://[\w.]*(nvidia\.com|amd\.com|nvdam\.widen\.net)/", peak.source), peak.names
         assert all(device_peak(name) is peak for name in peak.names)
+
+
+def test_where_a_source_prints_the_rate_with_sparsity_the_entry_is_half_of_it() -> None:
+    halved = [peak for peak in DEVICE_PEAKS if peak.printed and re.search(r"BF16 [\d,]+ with sparsity", peak.printed)]
+    assert len(halved) >= 6
+    for peak in halved:
+        found = re.search(r"(?:(\d+) GPUs: )?BF16 ([\d,]+) with sparsity", str(peak.printed))
+        assert found is not None
+        gpus, printed = int(found[1] or 1), float(found[2].replace(",", ""))
+        assert peak.bf16 == pytest.approx(printed / gpus / 2 * 1e12)
 
 
 def test_no_entry_has_a_peak_with_sparsity() -> None:
