@@ -6,7 +6,7 @@ BIN    := .venv/bin
 export TORCH_EXTENSIONS_DIR ?= $(CURDIR)/.torch_extensions
 
 # The documents of Gradwire's own, which become dataclasses; the other schemas describe the files of other programs.
-DOCUMENTS := comparison lowering measurement plan recipe step
+DOCUMENTS := comparison lowering measurement peak plan recipe step
 
 define datamodel_codegen
 rm -rf build/document-schemas && mkdir -p build/document-schemas

@@ -115,7 +115,10 @@ def test_utilization_has_its_column_only_where_it_is_known(ran: Make, compared: 
     run, measurement = ran(device="cuda", device_name="NVIDIA H200", precision="bf16-true", device_bytes=5)
     page = report_html(compared((run, measurement)), [measurement], command=["x"])
     assert "MFU</abbr>" in page
-    assert "of a dense peak of 989.5 TFLOP/s per device" in page
+    assert (
+        "of the data sheet&#39;s dense peak of 989.5 TFLOP/s per device (https://www.nvidia.com/en-us/data-center/h200/)"
+        in page
+    )
 
 
 def test_what_a_stranger_wrote_is_shown_and_not_run(example: Example) -> None:

@@ -80,6 +80,7 @@ def measure(machine: Callable[[str], Hardware]) -> Measure:
             hardware=machine(device_name),
             notes=given.get("notes", []),
             traffic=given.get("traffic", ()),
+            micro_steps=given.get("micro_steps", ()),
         )
 
     return make

@@ -27,6 +27,18 @@ def test_mfu_is_model_flops_over_the_peak(plan: Make) -> None:
     assert utilization.mfu == pytest.approx(0.45, abs=0.1)
 
 
+def test_the_formula_is_stated_with_its_numbers(plan: Make) -> None:
+    settled = plan(device="cuda", model=LARGE, precision="bf16-true")
+    utilization = utilization_of(settled, H200, 9000.0)
+    counted = settled.model_size.parameters - settled.model_size.embedding_parameters
+    assert utilization.flops_per_token == 6 * counted + 12 * 32 * 4096 * 4096
+    assert utilization.flops_formula == (
+        f"6 N + 12 L h s: N {counted:,} parameters in matrix products, embedding tables of "
+        f"{32000 * 4096:,} left out; L 32, h 4096, s 4096; attention whole, not halved for causality; "
+        "recomputation not counted"
+    )
+
+
 def test_without_recomputation_hfu_is_mfu(plan: Make) -> None:
     utilization = utilization_of(plan(device="cuda", model=LARGE, precision="bf16-true"), H200, 9000.0)
     assert utilization.hfu == utilization.mfu

@@ -8,14 +8,14 @@ from gradwire.cli.output import say, table, wrapped
 from gradwire.compare.format import ABSENT, loss, memory, percent, rate, seconds
 
 if TYPE_CHECKING:
-    from gradwire.documents.measurement_schema import Measurement
+    from gradwire.documents.measurement_schema import Measurement, MicroStepSeconds, StepSeconds, Utilization
 
 
 def say_measurement(measurement: Measurement) -> None:
     """Print a run's figures."""
-    throughput, steps, each = measurement.throughput, measurement.steps, measurement.step_seconds
+    throughput, steps = measurement.throughput, measurement.steps
+    micro = measurement.micro_step_seconds
     on_device = measurement.memory.peak_device_allocated_bytes
-    mfu = measurement.utilization
     say(
         table(
             [
@@ -27,19 +27,35 @@ def say_measurement(measurement: Measurement) -> None:
                     f"{rate(throughput.tokens_per_second_per_rank)} per rank",
                 ),
                 ("samples/s", f"{rate(throughput.samples_per_second)} in all"),
-                ("step", f"{seconds(each.median)} median, {seconds(each.p95)} p95"),
+                ("step", _times(measurement.step_seconds)),
+                *([] if micro is None else [("micro-step", _times(micro))]),
                 (
                     "peak memory",
                     memory(measurement.memory.peak_process_bytes) + " of main memory"
                     if on_device is None
                     else memory(on_device) + " on the device",
                 ),
-                ("mfu", percent(mfu.mfu) if mfu.reason is None else f"{ABSENT} ({mfu.reason})"),
+                ("mfu", _utilization(measurement.utilization)),
             ]
         )
     )
     for line in measurement.notes:
         say(wrapped(line, indent=4, first="  - "))
+
+
+def _times(found: StepSeconds | MicroStepSeconds) -> str:
+    return (
+        f"{seconds(found.median)} median, {seconds(found.p95)} p95, {seconds(found.maximum)} max, "
+        f"{seconds(found.rank_spread)} between ranks"
+    )
+
+
+def _utilization(found: Utilization) -> str:
+    if found.reason is not None:
+        return f"{ABSENT} ({found.reason})"
+    kind = "measured" if found.peak_kind == "measured" else "data sheet's"
+    hardware = "" if found.hfu == found.mfu else f" ({percent(found.hfu)} with what is recomputed)"
+    return f"{percent(found.mfu)}{hardware} of the {kind} peak, {(found.peak_flops_per_second or 0) / 1e12:.4g} TFLOP/s"
 
 
 def _losses(measurement: Measurement) -> str:

@@ -76,9 +76,13 @@ def _versions(run: Measurement) -> str:
 
 
 def _utilization(run: Measurement) -> str:
-    if run.utilization.mfu is None:
-        return f"none: {run.utilization.reason}"
-    return f"of a dense peak of {(run.utilization.peak_flops_per_second or 0) / 1e12:g} TFLOP/s per device"
+    found = run.utilization
+    counted = "" if found.flops_formula is None else f"; FLOPs per token {found.flops_formula}"
+    if found.mfu is None:
+        return f"none: {found.reason}"
+    kind = "a measured peak" if found.peak_kind == "measured" else "the data sheet's dense peak"
+    source = "" if found.peak_source is None else f" ({found.peak_source})"
+    return f"of {kind} of {(found.peak_flops_per_second or 0) / 1e12:.4g} TFLOP/s per device{source}{counted}"
 
 
 def _period(measurements: Sequence[Measurement]) -> str:

@@ -103,6 +103,24 @@ class StepSeconds:
     """Slowest timed step."""
     each: list[float]
     """Every trained step in order, warm-up steps included."""
+    rank_spread: float | None = None
+    """The slowest rank's median step less the fastest rank's; small where collectives hold the ranks together."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MicroStepSeconds:
+    """Seconds per micro-step, one forward and backward pass, over all ranks and timed steps; the last one of a step contains its collectives."""
+
+    median: float
+    """Half of the micro-steps were faster."""
+    p95: float
+    """95 % of the micro-steps were faster (linear interpolation)."""
+    maximum: float
+    """Slowest micro-step."""
+    rank_spread: float
+    """The slowest rank's median micro-step less the fastest rank's."""
+    count: int
+    """Micro-steps in the figures above, over all ranks."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -167,6 +185,14 @@ class Utilization:
     """As mfu, with the FLOPs of activation recomputation counted."""
     reason: str | None
     """Why mfu is null; null when it is not."""
+    flops_per_token: float | None = None
+    """Model FLOPs per token, forward and backward; null where the recipe has no model."""
+    flops_formula: str | None = None
+    """How flops_per_token was counted, with its numbers."""
+    peak_kind: Literal["data-sheet", "measured"] | None = None
+    """Where peak_flops_per_second is from: the vendor, or matrix products measured on such a device; null without a peak."""
+    peak_source: str | None = None
+    """The vendor's document, or what was measured; null without a peak."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -211,3 +237,5 @@ class Measurement:
     """Global 2-norm of the averaged gradient per step before clipping; null where the backend does not report it."""
     notes: list[str]
     """What a reader should know before quoting the numbers."""
+    micro_step_seconds: MicroStepSeconds | None = None
+    """Seconds per micro-step; null where they were not recorded, and in a pipeline, whose chunks interleave."""

@@ -12,13 +12,13 @@ from gradwire.documents.measurement_schema import (
     Measurement,
     Memory,
     Steps,
-    StepSeconds,
     Throughput,
     TimeSplit,
 )
 from gradwire.documents.plan_schema import Plan
 from gradwire.measure.document import document_text, read_document, write_text
-from gradwire.measure.quantiles import median, quantile
+from gradwire.measure.matmul_peak import RunPeak
+from gradwire.measure.step_times import micro_step_times, step_times
 from gradwire.measure.traffic import StepTraffic, mean_traffic
 from gradwire.measure.utilization import utilization_of
 from gradwire.measure.workload import workload_of
@@ -52,22 +52,25 @@ def build_measurement(
     notes: Sequence[str],
     time_split: TimeSplit | None = None,
     traffic: Sequence[StepTraffic] = (),
+    micro_steps: Sequence[Sequence[float]] = (),
+    measured_peak: RunPeak | None = None,
 ) -> Measurement:
     """Return the measurement of a run of `plan`; `ranks` has one record per rank, in rank order.
 
     `losses` and `gradient_norms` have one entry per trained step (None: not reported), `started_at` is UTC in ISO
     8601, `time_split` is the mean timed step's (None: not recorded). `traffic` has one entry per trained step, of
-    rank 0, or is empty where nobody counted. A step lasts as long as it does on its slowest rank; its work is the sum
-    over all ranks. Notes are added where the numbers need one. Raises ValueError where the records contradict the
-    plan or each other.
+    rank 0, or is empty where nobody counted. `micro_steps` has the seconds of each rank's timed micro-steps, or is
+    empty; `measured_peak` stands in where the device's peak is not known. A step lasts as long as it does on its
+    slowest rank; its work is the sum over all ranks. Notes are added where the numbers need one. Raises ValueError
+    where the records contradict the plan or each other.
     """
     _check(plan, ranks, losses, gradient_norms, traffic)
-    each = [max(seconds) for seconds in zip(*(rank.step_seconds for rank in ranks), strict=True)]
     samples = [sum(counts) for counts in zip(*(rank.samples for rank in ranks), strict=True)]
     tokens = [sum(counts) for counts in zip(*(rank.tokens for rank in ranks), strict=True)]
-    trained = len(each)
+    trained = len(samples)
     warmup = min(plan.recipe.measurement.warmup_steps, trained)
-    throughput = _throughput(each[warmup:], sum(samples[warmup:]), sum(tokens[warmup:]), plan.world.world_size)
+    timing = step_times([rank.step_seconds for rank in ranks], warmup=warmup)
+    throughput = _throughput(timing.each[warmup:], sum(samples[warmup:]), sum(tokens[warmup:]), plan.world.world_size)
     return Measurement(
         format_version=1,
         backend=plan.backend,
@@ -80,7 +83,8 @@ def build_measurement(
         hardware=hardware,
         steps=Steps(trained=trained, warmup=warmup, timed=trained - warmup),
         throughput=throughput,
-        step_seconds=_step_seconds(each, warmup),
+        step_seconds=timing,
+        micro_step_seconds=micro_step_times(micro_steps),
         communication=mean_traffic(traffic, warmup_steps=warmup),
         time_split=time_split,
         memory=Memory(
@@ -88,7 +92,9 @@ def build_measurement(
             peak_device_reserved_bytes=_largest([rank.peak_device_reserved_bytes for rank in ranks]),
             peak_process_bytes=max(rank.peak_process_bytes for rank in ranks),
         ),
-        utilization=utilization_of(plan, hardware.device_name, throughput.tokens_per_second_per_rank),
+        utilization=utilization_of(
+            plan, hardware.device_name, throughput.tokens_per_second_per_rank, measured_peak=measured_peak
+        ),
         losses=[_finite(loss) for loss in losses],
         gradient_norms=[_finite(norm) for norm in gradient_norms],
         notes=[*notes, *_notes(plan, samples, warmup, throughput, losses)],
@@ -117,20 +123,6 @@ def _throughput(seconds: Sequence[float], samples: int, tokens: int, world_size:
         timed_seconds=total,
         timed_samples=samples,
         timed_tokens=tokens,
-    )
-
-
-def _step_seconds(each: list[float], warmup: int) -> StepSeconds:
-    timed = each[warmup:]
-    if not timed:
-        return StepSeconds(median=None, p95=None, mean=None, minimum=None, maximum=None, each=each)
-    return StepSeconds(
-        median=median(timed),
-        p95=quantile(timed, 0.95),
-        mean=math.fsum(timed) / len(timed),
-        minimum=min(timed),
-        maximum=max(timed),
-        each=each,
     )
 
 

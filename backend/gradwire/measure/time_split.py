@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from gradwire.documents.measurement_schema import TimeSplit
@@ -25,7 +25,7 @@ class RankLaps:
     `passes`: forward and backward, with the collectives that run in them; in a pipeline, only while the stage ran a
     chunk. `pipeline_bubble`: what a stage waited for others. `optimizer`: clipping and update. What is left of
     `step` belongs to none of them. `lone_passes`: the passes of further steps, in which no gradient was sent; empty
-    where there were no such steps.
+    where there were no such steps. `micro_steps`: each micro-step's passes, step after step; empty in a pipeline.
     """
 
     step: list[float]
@@ -34,6 +34,7 @@ class RankLaps:
     pipeline_bubble: list[float]
     optimizer: list[float]
     lone_passes: list[float]
+    micro_steps: list[float] = field(default_factory=list)
 
 
 def split_time(ranks: Sequence[RankLaps], collectives: Collectives) -> TimeSplit | None:

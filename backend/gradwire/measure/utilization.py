@@ -2,44 +2,68 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from gradwire.documents.measurement_schema import Utilization
 from gradwire.documents.plan_schema import Plan
+from gradwire.measure.matmul_peak import RunPeak, measured_rate, rate_in_words
 from gradwire.measure.peaks import device_peak, peak_flops_per_second
 
 
-def utilization_of(plan: Plan, device_name: str, tokens_per_second_per_rank: float | None) -> Utilization:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Peak:
+    """FLOP/s to divide by, and where they are from."""
+
+    flops_per_second: float
+    kind: Literal["data-sheet", "measured"]
+    source: str
+
+
+def utilization_of(
+    plan: Plan,
+    device_name: str,
+    tokens_per_second_per_rank: float | None,
+    *,
+    measured_peak: RunPeak | None = None,
+) -> Utilization:
     """Return the utilization of one device that trains `tokens_per_second_per_rank`; None: no step was timed.
 
-    mfu = flops_per_token x tokens per second and rank / peak, with the plan's flops_per_token (its docstring states
-    the convention: 6 per parameter, attention whole, recomputation not counted). hfu counts the activations that
-    gradient checkpointing computes again; see `hardware_flops_per_token`. Both are None, with the reason, where a
-    part is missing, and where the share comes out above 1: then an input is wrong, and the number would be too.
+    mfu = flops_per_token x tokens per second and rank / peak, with the plan's flops_per_token; `flops_formula` states
+    the convention. hfu counts the activations that gradient checkpointing computes again; see
+    `hardware_flops_per_token`. `measured_peak` stands in for a device that the table does not have, and says so. Both
+    are None, with the reason, where a part is missing, and where the share comes out above 1: then an input is wrong,
+    and the number would be too.
     """
-    precision = plan.recipe.training.precision
-    peak = peak_flops_per_second(device_name, precision) if plan.world.device == "cuda" else None
     size = plan.model_size
-    if size is None or tokens_per_second_per_rank is None:
-        why = (
-            "no step was timed"
-            if tokens_per_second_per_rank is None
-            else "the recipe has no model, so its FLOPs per token are not known"
-        )
-        return _without_share(None, peak, why)
-    achieved = size.flops_per_token * tokens_per_second_per_rank
-    if peak is None:
-        return _without_share(achieved, peak, _why_no_peak(plan, device_name))
-    mfu = achieved / peak
-    hfu = hardware_flops_per_token(plan) * tokens_per_second_per_rank / peak
-    if hfu > 1:
-        return _without_share(
-            achieved,
-            peak,
-            f"the inputs are wrong: {max(mfu, hfu):.0%} of the device's peak cannot be. Check that the device was "
-            "synchronised before the clock was read and that every token was trained; attention is counted whole, "
-            "so a causal kernel over very long sequences does up to half less than counted",
-        )
+    tokens = tokens_per_second_per_rank
+    achieved = None if size is None or tokens is None else size.flops_per_token * tokens
+    peak = _peak_of(plan, device_name, measured_peak)
+    reason = None
+    mfu = hfu = None
+    if tokens is None:
+        reason = "no step was timed"
+    elif achieved is None:
+        reason = "the recipe has no model, so its FLOPs per token are not known"
+    elif isinstance(peak, str):
+        reason = peak
+    else:
+        mfu = achieved / peak.flops_per_second
+        hfu = hardware_flops_per_token(plan) * tokens / peak.flops_per_second
+        if hfu > 1:
+            reason = _impossible(max(mfu, hfu), peak)
+            mfu = hfu = None
+    known = None if isinstance(peak, str) else peak
     return Utilization(
-        model_flops_per_second_per_rank=achieved, peak_flops_per_second=peak, mfu=mfu, hfu=hfu, reason=None
+        model_flops_per_second_per_rank=achieved,
+        peak_flops_per_second=None if known is None else known.flops_per_second,
+        mfu=mfu,
+        hfu=hfu,
+        reason=reason,
+        flops_per_token=None if size is None else float(size.flops_per_token),
+        flops_formula=flops_formula(plan),
+        peak_kind=None if known is None else known.kind,
+        peak_source=None if known is None else known.source,
     )
 
 
@@ -60,15 +84,44 @@ def hardware_flops_per_token(plan: Plan) -> float:
     return size.flops_per_token + blocks / 3
 
 
-def _why_no_peak(plan: Plan, device_name: str) -> str:
-    if plan.world.device == "cpu":
-        return "a cpu has no peak to divide by: it depends on the cores, their clock and their vector units"
-    if device_peak(device_name) is None:
-        return f"the peak FLOP/s of {device_name!r} is not known to gradwire"
-    return f"{device_name!r} has no matrix unit for {plan.recipe.training.precision}"
+def flops_formula(plan: Plan) -> str | None:
+    """Return how the plan's flops_per_token was counted, with its numbers; None without a model."""
+    size, model = plan.model_size, plan.recipe.model
+    if size is None or model is None:
+        return None
+    return (
+        f"6 N + 12 L h s: N {size.parameters - size.embedding_parameters:,} parameters in matrix products, embedding "
+        f"tables of {size.embedding_parameters:,} left out; L {model.layers}, h {model.hidden_size}, "
+        f"s {model.sequence_length}; attention whole, not halved for causality; recomputation not counted"
+    )
 
 
-def _without_share(achieved: float | None, peak: float | None, reason: str) -> Utilization:
-    return Utilization(
-        model_flops_per_second_per_rank=achieved, peak_flops_per_second=peak, mfu=None, hfu=None, reason=reason
+def _peak_of(plan: Plan, device_name: str, measured: RunPeak | None) -> _Peak | str:
+    """The peak to divide by, or why there is none; the vendor's where there is one."""
+    device, precision = plan.world.device, plan.recipe.training.precision
+    listed = device_peak(device_name) if device == "cuda" else None
+    if listed is not None:
+        rate = peak_flops_per_second(device_name, precision)
+        if rate is None:
+            return f"{device_name!r} has no matrix unit for {precision}"
+        return _Peak(flops_per_second=rate, kind="data-sheet", source=listed.source)
+    if device == "cpu":
+        why = "a cpu has no peak to divide by: it depends on the cores, their clock and their vector units"
+    else:
+        why = f"the peak FLOP/s of {device_name!r} is not known to gradwire"
+    if measured is None:
+        return f"{why}; `gradwire doctor --peak` measures one"
+    found = measured_rate(measured, device, device_name, precision)
+    if isinstance(found, str):
+        return f"{why}, and {found}"
+    return _Peak(flops_per_second=found.flops_per_second, kind="measured", source=rate_in_words(found, measured.peak))
+
+
+def _impossible(share: float, peak: _Peak) -> str:
+    what = "the device's peak" if peak.kind == "data-sheet" else "the measured peak"
+    disturbed = "" if peak.kind == "data-sheet" else ", that the peak was measured while nothing else ran"
+    return (
+        f"the inputs are wrong: {share:.0%} of {what} cannot be. Check that the device was synchronised before the "
+        f"clock was read{disturbed} and that every token was trained; attention is counted whole, so a causal kernel "
+        "over very long sequences does up to half less than counted"
     )

@@ -77,12 +77,16 @@ def train(
     meter = ThroughputMeter(clock=clock, warmup_steps=warmup)
     samples = plan.batch.batch_size_per_gpu * plan.batch.gradient_accumulation if engine.counts_samples else 0
     laps: list[dict[Part, float]] = []
+    micro_steps: list[list[float]] = []
     meter.start()
     for step in range(training.max_steps):
         result = _step(plan, engine, feed, stopwatch, step)
         meter.step(samples=samples, tokens=samples * feed.sequence_length)
         meter.pause()
         laps.append(stopwatch.seconds())
+        passes = stopwatch.laps("passes")
+        # A pipeline's laps are of chunks, and more than one of each.
+        micro_steps.append(passes if len(passes) == plan.batch.gradient_accumulation else [])
         _record(history, result)
         if engine.communication is not None and engine.communication.last_step is not None:
             history.traffic.append(engine.communication.last_step)
@@ -99,7 +103,8 @@ def train(
         log("a few more steps without communication, to tell it from compute; they count for nothing else")
     collectives, lone_passes = _lone_passes(plan, engine, feed, stopwatch, meter.timed_steps)
     seconds = list(meter.step_seconds[warmup:])
-    return meter, history, _rank_laps(seconds, laps[warmup:], lone_passes), collectives
+    timed_micro_steps = [passes for step_passes in micro_steps[warmup:] for passes in step_passes]
+    return meter, history, _rank_laps(seconds, laps[warmup:], lone_passes, timed_micro_steps), collectives
 
 
 def _step(plan: Plan, engine: Engine, feed: Feed, stopwatch: Stopwatch, step: int) -> StepResult:
@@ -132,7 +137,9 @@ def _lone_passes(
     return "stopped", passes[1:]
 
 
-def _rank_laps(step: list[float], laps: list[dict[Part, float]], lone_passes: list[float]) -> RankLaps:
+def _rank_laps(
+    step: list[float], laps: list[dict[Part, float]], lone_passes: list[float], micro_steps: list[float]
+) -> RankLaps:
     return RankLaps(
         step=step,
         input_wait=[lap["input_wait"] for lap in laps],
@@ -140,6 +147,7 @@ def _rank_laps(step: list[float], laps: list[dict[Part, float]], lone_passes: li
         pipeline_bubble=[lap["pipeline_bubble"] for lap in laps],
         optimizer=[lap["optimizer"] for lap in laps],
         lone_passes=lone_passes,
+        micro_steps=micro_steps,
     )
 
 

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit, GradwireError
+from gradwire.measure.matmul_peak import PEAK_VARIABLE, read_matmul_peak
 from gradwire.train.failure import record_failure
 from gradwire.train.reading import read_plan
 from gradwire.train.setting import (
@@ -77,7 +78,8 @@ def _prepare(path: Path, place: Place) -> Setting:
     check_device_can(plan)
     check_world_size(plan, place, os.environ)
     _check_packages(plan)
-    return Setting(plan=plan, folder=folder, place=place)
+    file = os.environ.get(PEAK_VARIABLE)
+    return Setting(plan=plan, folder=folder, place=place, measured_peak=read_matmul_peak(Path(file)) if file else None)
 
 
 def _check_packages(plan: Plan) -> None:

@@ -13,6 +13,7 @@ import torch.distributed
 from gradwire.documents.measurement_schema import Measurement
 from gradwire.documents.plan_schema import Plan
 from gradwire.measure.hardware import hardware
+from gradwire.measure.matmul_peak import RunPeak
 from gradwire.measure.measurement import RankRecord, build_measurement, write_measurement
 from gradwire.measure.steps import STEPS_FILE, StepWriter
 from gradwire.measure.time_split import Collectives, RankLaps, split_time
@@ -109,5 +110,9 @@ def _measure(
         hardware=hardware(device_name(device)),
         notes=notes,
         traffic=history.traffic,
+        micro_steps=[laps.micro_steps for _, laps in gathered],
+        measured_peak=None
+        if setting.measured_peak is None
+        else RunPeak(peak=setting.measured_peak, threads=torch.get_num_threads() if device.type == "cpu" else None),
         time_split=split_time([laps for _, laps in gathered], collectives),
     )

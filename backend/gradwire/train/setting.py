@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gradwire.documents.peak_schema import MatmulPeak
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Model
 from gradwire.errors import EnvironmentNotFit, RunFailed, UsageError
@@ -30,11 +31,15 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setting:
-    """One rank's run: `plan`, the `folder` that holds it and its sibling files, and its `place`."""
+    """One rank's run: `plan`, the `folder` that holds it and its sibling files, and its `place`.
+
+    `measured_peak` stands in for the peak of a device that the table does not have; None: none was given.
+    """
 
     plan: Plan
     folder: Path
     place: Place
+    measured_peak: MatmulPeak | None = None
 
     @property
     def model(self) -> Model:

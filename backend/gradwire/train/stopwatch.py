@@ -39,9 +39,22 @@ class Stopwatch:
         total: dict[Part, float] = {"input_wait": 0.0, "passes": 0.0, "pipeline_bubble": 0.0, "optimizer": 0.0}
         before = self._began
         for part, reading in self._laps:
-            total[part] += before.elapsed_time(reading) / 1000 if self._is_cuda else reading - before
+            total[part] += self._between(before, reading)
             before = reading
         return total
+
+    def laps(self, part: Part) -> list[float]:
+        """Return the seconds of each lap that `part` was given, in order; the device must have finished the step."""
+        found = []
+        before = self._began
+        for name, reading in self._laps:
+            if name == part:
+                found.append(self._between(before, reading))
+            before = reading
+        return found
+
+    def _between(self, before: Any, reading: Any) -> float:
+        return float(before.elapsed_time(reading) / 1000 if self._is_cuda else reading - before)
 
     def _read(self) -> Any:
         if not self._is_cuda:

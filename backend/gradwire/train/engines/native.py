@@ -60,8 +60,8 @@ class NativeEngine:
             with self._reduction(micro_step), explained(self.communication):
                 loss = self._model(batch.tokens, batch.labels) / len(micro_batches)
                 self._scaler.scale(loss).backward()
+            self._lap("passes")
             losses.append(loss.detach())
-        self._lap("passes")
         gradient_norm = None
         max_norm = self._recipe.training.gradient_clip
         if max_norm is not None:
