@@ -21,16 +21,14 @@ FIRST_COMPRESSED_STEP = 2
 _ONE_BUCKET_MB = 100.0
 # Closed by the last matrix of a layer of the emulated model: no bucket waits for the next layer.
 _ONE_LAYER_MB = 4.5
-# What `auto_bucket` chooses from, in MiB.
-BUCKET_CAPS_MB = (1.0, 2.0, 3.0, 4.5, 8.0, 12.0, 25.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration:
     """One way to average: `alone` averages nothing, `gradwire` is the package's own method by its recipe keys.
 
-    `bucket_cap_mb` is None for torch's own 25 MiB with a first bucket of 1 MiB; with `auto_bucket` the cost model
-    chooses it from what the workers measure at their start. `compression` holds the keys of a recipe's
+    `bucket_cap_mb` is None for torch's own 25 MiB with a first bucket of 1 MiB; with `auto_bucket` the package chooses
+    it, as for a recipe that says auto. `compression` holds the keys of a recipe's
     `communication.compression`; for torch's own PowerSGD only `matrix_approximation_rank`.
     """
 

@@ -3,20 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, assert_never
 
 import msgspec
+import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.netlab.configurations import FIRST_COMPRESSED_STEP, Configuration
-from gradwire.documents.recipe_schema import Compression
+from gradwire.documents.recipe_schema import Compression, Recipe
+from gradwire.train.buckets import settle_buckets
+from gradwire.train.communication import register
 
 
 def nothing_to_close() -> None:
     """Close nothing."""
+
+
+def with_chosen_bucket(model: nn.Module, configuration: Configuration, passes: Callable[[], Tensor]) -> Configuration:
+    """Return `configuration` with the bucket size that the package chooses for `model`, where it leaves that open.
+
+    `passes` runs `model`, which is not wrapped yet, forward. All ranks call this together.
+    """
+    if not configuration.auto_bucket:
+        return configuration
+    communication = {"compression": configuration.compression, "overlap": {"bucket_cap_mb": "auto"}}
+    buckets = settle_buckets(
+        model,
+        msgspec.convert({"communication": communication}, Recipe),
+        process_group=dist.group.WORLD,
+        device=torch.device("cpu"),
+        passes=passes,
+    )
+    return replace(configuration, bucket_cap_mb=buckets.bucket_cap_mb)
 
 
 def wrap(
@@ -55,8 +77,6 @@ def wrap(
 
 
 def _register_own(parallel: Any, configuration: Configuration, start_step: int) -> Callable[[], None]:
-    from gradwire.train.communication import register
-
     compression = msgspec.convert({"start_step": start_step, **configuration.compression}, Compression)
     communication = register(parallel, compression, process_group=dist.group.WORLD)
     return communication.close

@@ -10,7 +10,7 @@ from typing import assert_never
 
 import msgspec
 
-from benchmarks.netlab.configurations import ALONE, BUCKET_CAPS_MB, PLAIN, TABLE, Configuration
+from benchmarks.netlab.configurations import ALONE, PLAIN, TABLE, Configuration
 from benchmarks.netlab.emulated import FORWARD_SHARE, LAYERS, WIDTH, layer_shapes
 from benchmarks.netlab.rows import Row
 from gradwire.documents.recipe_schema import Compression
@@ -20,14 +20,13 @@ from gradwire.measure.communication_cost import (
     MethodCost,
     Step,
     Wire,
-    best_bucket_cap,
     step_seconds,
 )
+from gradwire.measure.method_costs import method_cost as own_cost
 
 # Beyond this, compressing 30 MB would take three seconds.
 _DEAREST_SECONDS_PER_BYTE = 1e-7
 _SEARCH_STEPS = 60
-_INDEX_BYTES = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,18 +73,14 @@ def method_cost(configuration: Configuration) -> MethodCost:
     """Return what the configuration sends; its compression cost is zero until it is fitted."""
     match configuration.kind:
         case "alone" | "ddp":
-            return MethodCost(name=configuration.name, bytes_per_element=4)
+            return own_cost(Compression(), name=configuration.name)
         case "torch-fp16":
-            return MethodCost(name=configuration.name, bytes_per_element=2)
-        case "torch-powersgd":
-            return MethodCost(
-                name=configuration.name,
-                bytes_per_element=4,
-                collectives=3,
-                matrix_approximation_rank=configuration.compression["matrix_approximation_rank"],
+            return own_cost(Compression(method="fp16-torch"), name=configuration.name)
+        case "torch-powersgd" | "gradwire":
+            method = {"method": "powersgd-torch"} if configuration.kind == "torch-powersgd" else {}
+            return own_cost(
+                msgspec.convert({**method, **configuration.compression}, Compression), name=configuration.name
             )
-        case "gradwire":
-            return _own_cost(configuration)
         case unknown:
             assert_never(unknown)
 
@@ -98,15 +93,6 @@ def wire_of(all_reduce_bytes_per_second: float, latency_seconds: float, world_si
         bytes_per_second=all_reduce_bytes_per_second * share,
         latency_seconds=latency_seconds,
     )
-
-
-def settled(configuration: Configuration, compute_seconds: float, wire: Wire) -> Configuration:
-    """Return `configuration` with its bucket size chosen by the cost model, where it leaves that open."""
-    if not configuration.auto_bucket:
-        return configuration
-    step, caps = emulated_step(compute_seconds), [cap * MEBIBYTE for cap in BUCKET_CAPS_MB]
-    cap, _ = best_bucket_cap(step, method_cost(configuration), wire, caps=caps)
-    return replace(configuration, bucket_cap_mb=None if cap is None else cap / MEBIBYTE)
 
 
 def fit(rows: Sequence[Row], *, fitted_rates: Sequence[float | None]) -> tuple[list[Prediction], list[MethodCost]]:
@@ -138,32 +124,6 @@ def fit(rows: Sequence[Row], *, fitted_rates: Sequence[float | None]) -> tuple[l
     return predictions, methods
 
 
-def _own_cost(configuration: Configuration) -> MethodCost:
-    compression = msgspec.convert(configuration.compression, Compression)
-    rank = compression.matrix_approximation_rank
-    factor_bytes = 2.0 if compression.wire_dtype == "bf16" else 4.0
-    match compression.method:
-        case "fp16" | "bf16":
-            # Summed in fp32: reduce-scatter and all-gather by hand.
-            return MethodCost(name=configuration.name, bytes_per_element=2, collectives=2)
-        case "powersgd":
-            return MethodCost(
-                name=configuration.name, bytes_per_element=factor_bytes, collectives=2, matrix_approximation_rank=rank
-            )
-        case "powersgd-alternating":
-            return MethodCost(
-                name=configuration.name, bytes_per_element=factor_bytes, factors=1, matrix_approximation_rank=rank
-            )
-        case "int8":
-            scale_bytes = 4 / compression.int8_block_size
-            return MethodCost(name=configuration.name, bytes_per_element=1 + scale_bytes, collectives=2)
-        case "topk":
-            sent = compression.topk_fraction * (4 + _INDEX_BYTES)
-            return MethodCost(name=configuration.name, bytes_per_element=sent, gathered=True)
-        case _:
-            return MethodCost(name=configuration.name, bytes_per_element=4)
-
-
 def _cases(rows: Sequence[Row]) -> list[_Case]:
     """Return the emulated rows by link and configuration, with the median step of its rounds."""
     groups: dict[tuple[int, float | None], list[Row]] = {}
@@ -178,7 +138,7 @@ def _cases(rows: Sequence[Row]) -> list[_Case]:
         step = emulated_step(_median_seconds(group, ALONE))
         cases.extend(
             _Case(
-                configuration=settled(known[name], step.compute_seconds, wire),
+                configuration=_as_measured(known[name], group),
                 rate_mbit=rate_mbit,
                 wire=wire,
                 step=step,
@@ -188,6 +148,14 @@ def _cases(rows: Sequence[Row]) -> list[_Case]:
             if name != ALONE and name in known
         )
     return cases
+
+
+def _as_measured(configuration: Configuration, group: Sequence[Row]) -> Configuration:
+    """Return `configuration` with the bucket size that its rows had, where the workers chose it."""
+    if not configuration.auto_bucket:
+        return configuration
+    caps = {row.sample.bucket_cap_mb for row in group if row.sample.configuration == configuration.name}
+    return replace(configuration, bucket_cap_mb=caps.pop())
 
 
 def _median_seconds(group: Sequence[Row], name: str) -> float:

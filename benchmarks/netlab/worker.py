@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from benchmarks.netlab.byte_model import ByteModel, random_windows, standard_library_text
 from benchmarks.netlab.configurations import Configuration
 from benchmarks.netlab.emulated import LAYERS, WIDTH, EmulatedModel
-from benchmarks.netlab.install import wrap
+from benchmarks.netlab.install import with_chosen_bucket, wrap
 from benchmarks.netlab.job import Job, read_job
-from benchmarks.netlab.prediction import settled, wire_of
 from benchmarks.netlab.rows import Measured, Sample
 from benchmarks.netlab.world import agreed, all_reduce_speed, gathered, interface_bytes, join, leave
 
@@ -40,8 +39,7 @@ def main(job_path: Path) -> None:
     job = read_job(job_path)
     join()
     latency, bytes_per_second = all_reduce_speed(job.probe_bytes)
-    wire = wire_of(bytes_per_second, latency, dist.get_world_size())
-    subjects = [_build(settled(configuration, job.compute_seconds, wire), job) for configuration in job.configurations]
+    subjects = [_build(configuration, job) for configuration in job.configurations]
     for subject in subjects:
         _warm_up(subject, job)
     samples = []
@@ -60,6 +58,7 @@ def main(job_path: Path) -> None:
 def _build(configuration: Configuration, job: Job) -> _Subject:
     torch.manual_seed(_SEED)
     model, forward = _emulated(job.compute_seconds) if job.mode == "emulated" else _real()
+    configuration = with_chosen_bucket(model, configuration, lambda: forward(model))
     wrapped, close = wrap(model, configuration)
 
     def step() -> None:

@@ -71,7 +71,7 @@ def test_section_is_explained_key_by_key(run_here: Run) -> None:
     document = run_here("explain", "cpu/overlap", "communication.overlap", "--json").document
     assert document["kind"] == "section"
     assert [key["path"].rpartition(".")[2] for key in document["keys"]] == [
-        *("bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
+        *("bucket_cap_mb", "first_bucket_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
     ]
     assert "  static_graph = true" in run_here("explain", "cpu/overlap", "communication.overlap").out
 

@@ -11,11 +11,15 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from gradwire.documents.recipe_schema import Communication, Overlap, Recipe
 from gradwire.errors import UsageError
+from gradwire.train.buckets import settle_buckets
 from gradwire.train.communication.hook import HookedCommunication
+from gradwire.train.ddp import ddp_options
 from tests.communication.models import (
     OWN_METHODS,
     SEVEN_BUCKETS_MB,
+    WIDTH,
     Layers,
     Run,
     assert_ranks_identical,
@@ -269,6 +273,40 @@ def check_bytes_are_counted() -> None:
     assert payload == 7 * (24 * 2 + 24) * 4
     payload, _ = traffic("int8")
     assert payload == pytest.approx(gradient_bytes / 4 * (1 + 4 / 32), rel=0.25)
+
+
+def check_auto_buckets_are_the_same_on_every_rank_and_leave_no_trace() -> None:
+    for method in ("none", *OWN_METHODS):
+        model = Layers()
+        x, state = torch.randn(8, WIDTH), torch.get_rng_state()
+        communication = Communication(compression=settings(method), overlap=Overlap(bucket_cap_mb="auto"))
+        buckets = settle_buckets(
+            model,
+            Recipe(communication=communication),
+            process_group=dist.group.WORLD,
+            device=torch.device("cpu"),
+            passes=(lambda model=model, x=x: model(x).square().mean()) if method != "int8" else None,
+        )
+        assert torch.equal(state, torch.get_rng_state())
+        assert all(parameter.grad is None for parameter in model.parameters())
+        gradient_mb = sum(parameter.numel() for parameter in model.parameters()) * 4 / 2**20
+        assert buckets.source == "auto" and 0 < buckets.bucket_cap_mb <= gradient_mb
+        assert buckets.latency_seconds and buckets.bytes_per_second
+        sizes = torch.tensor([buckets.bucket_cap_mb, buckets.latency_seconds], dtype=torch.float64)
+        assert all(torch.equal(sizes, other) for other in everyone(sizes)), method
+        options = ddp_options(communication.overlap, buckets)
+        assert options["bucket_cap_mb"] == buckets.bucket_cap_mb and "bucket_cap_mb_list" not in options
+
+
+def check_the_first_bucket_has_a_size_of_its_own() -> None:
+    overlap = Overlap(bucket_cap_mb=3 * SEVEN_BUCKETS_MB, first_bucket_mb=SEVEN_BUCKETS_MB)
+    run = Run(settings("powersgd"), **ddp_options(overlap))
+    run.train(0, 4)
+    # A layer is weight and bias; backward comes to the last layer first.
+    sizes = [len(names) for names in hooked(run).state_dict()["buckets"]]
+    assert sizes == [2, 6, 6], sizes
+    assert_ranks_identical(run)
+    run.communication.close()
 
 
 class Checkpointed(Layers):

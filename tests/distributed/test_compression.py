@@ -24,7 +24,8 @@ def compression(method: str, more: str = OPTIONS) -> str:
 
 RUNS: dict[str, tuple[str, ...]] = {
     "none": (),
-    "powersgd": (compression("powersgd"), *SEVERAL_BUCKETS),
+    "auto": ("communication.overlap.bucket_cap_mb=auto",),
+    "powersgd": (compression("powersgd"), *SEVERAL_BUCKETS, "communication.overlap.first_bucket_mb=0.01"),
     "powersgd-static": (compression("powersgd"), *SEVERAL_BUCKETS, STATIC),
     "powersgd-torch": (compression("powersgd-torch"), "communication.overlap.bucket_cap_mb=25"),
     "bf16": (compression("bf16"), *SEVERAL_BUCKETS),
@@ -73,7 +74,7 @@ def test_low_rank_equals_plain_ddp_until_its_start_step(native: dict[str, Measur
     assert losses[4] != pytest.approx(plain[4], rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["bf16", "fp16", "fp16-torch", "int8"])
+@pytest.mark.parametrize("name", ["auto", "bf16", "fp16", "fp16-torch", "int8"])
 def test_rounded_gradients_train_as_full_ones_do(native: dict[str, Measurement], name: str) -> None:
     assert native[name].losses == pytest.approx(native["none"].losses, rel=2e-3)
 
@@ -110,10 +111,29 @@ def test_the_measurement_says_what_was_sent(native: dict[str, Measurement], name
     assert sent.wire_bytes == pytest.approx(sent.payload_bytes, rel=1e-3)
 
 
+def test_the_measurement_has_the_buckets_and_who_chose_them(
+    native: dict[str, Measurement], accelerate: dict[str, Measurement]
+) -> None:
+    for runs in (native, accelerate):
+        found = {name: runs[name].buckets for name in ("none", "auto", "powersgd")}
+        torchs, auto, given = found["none"], found["auto"], found["powersgd"]
+        assert torchs is not None
+        assert (torchs.bucket_cap_mb, torchs.first_bucket_mb, torchs.source) == (25, 1, "torch")
+        assert given is not None
+        assert (given.bucket_cap_mb, given.first_bucket_mb, given.source) == (0.02, 0.01, "recipe")
+        assert auto is not None
+        assert auto.source == "auto"
+        assert 0 < auto.bucket_cap_mb < 1
+        assert auto.latency_seconds is not None
+        assert auto.bytes_per_second is not None
+        assert "compute measured as" in auto.reason
+
+
 def test_communication_is_timed_where_gradwire_runs_it(native: dict[str, Measurement]) -> None:
     seconds = {name: run.communication.communication_seconds for name, run in native.items() if run.communication}
     assert {name for name, value in seconds.items() if value is None} == {
         "none",
+        "auto",
         "powersgd-torch",
         "powersgd-torch-static",
         "fp16-torch",

@@ -183,9 +183,13 @@ def _overlaps(draw: DrawFn, strategy: str, stages: int, *, searchable: bool, one
     if strategy == "fsdp":
         return {}
     # 64 MiB hold the gradients of every model drawn.
-    caps = [64.0] if one_bucket else [None, 0.5, 25.0, 64.0]
+    caps: list[float | str | None] = [64.0] if one_bucket else [None, 0.5, 25.0, 64.0]
+    if strategy == "ddp" and stages == 1 and not one_bucket:
+        caps.append("auto")
     overlap = {"bucket_cap_mb": draw(st.sampled_from(caps))}
     if strategy == "ddp":
+        if not one_bucket:
+            overlap["first_bucket_mb"] = draw(st.sampled_from([None, 0.25, 0.5]))
         static_graph = stages == 1 and draw(st.booleans())
         searches = searchable and not static_graph and draw(st.booleans())
         overlap |= {

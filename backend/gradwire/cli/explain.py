@@ -97,6 +97,9 @@ def _value(loaded: LoadedRecipe, key: str) -> Any:
 
 def _allowed(schema: dict[str, Any]) -> str:
     """Return type and limits in words."""
+    shapes = schema.get("anyOf", [])
+    if len(shapes) > 1 and not any("$ref" in shape for shape in shapes):
+        return " or ".join(_allowed(shape) for shape in shapes)
     if "enum" in schema:
         return ", ".join(shown(choice) for choice in schema["enum"])
     kinds = schema.get("type", "object")

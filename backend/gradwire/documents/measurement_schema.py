@@ -138,6 +138,24 @@ class Traffic:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Buckets:
+    """Sizes of the buckets in which DDP reduced gradients, and where they come from."""
+
+    bucket_cap_mb: float
+    """Gradients reduced together, in MiB."""
+    first_bucket_mb: float
+    """Size of the first bucket, in MiB."""
+    source: Literal["recipe", "torch", "auto"]
+    """Who chose: the recipe, torch (its default), or auto (measured before training)."""
+    reason: str
+    """Why these sizes, in words."""
+    latency_seconds: float | None = None
+    """Seconds of an empty all-reduce, measured before training; null where the sizes were given."""
+    bytes_per_second: float | None = None
+    """Speed of a link in each direction in a large all-reduce, measured before training; null where the sizes were given."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class TimeSplit:
     """Mean seconds per timed optimizer step, by what the median rank spent them on; the parts sum to the mean step."""
 
@@ -239,3 +257,5 @@ class Measurement:
     """What a reader should know before quoting the numbers."""
     micro_step_seconds: MicroStepSeconds | None = None
     """Seconds per micro-step; null where they were not recorded, and in a pipeline, whose chunks interleave."""
+    buckets: Buckets | None = None
+    """The sizes in which DDP reduced gradients; null where DDP reduced none."""

@@ -112,8 +112,10 @@ class Compression:
 class Overlap:
     """DDP's reduction settings."""
 
-    bucket_cap_mb: float | None = None
-    """Gradients reduced together, in MiB. Absent: torch's own 25 MiB with a first bucket of 1 MiB."""
+    bucket_cap_mb: float | Literal["auto"] | None = None
+    """Gradients reduced together, in MiB. auto: chosen before training from the latency and bandwidth that the ranks measure between them, and from when each gradient is ready; the measurement says which and why. Absent: torch's own 25 MiB with a first bucket of 1 MiB."""
+    first_bucket_mb: float | None = None
+    """Size of the first bucket to be reduced, in MiB; a smaller one starts earlier. Absent: as bucket_cap_mb, or torch's own 1 MiB where that is absent too."""
     gradient_as_bucket_view: bool = False
     """Whether gradients are views into the buckets, which saves one copy of the gradients."""
     static_graph: bool = False

@@ -42,6 +42,10 @@ def deepspeed_refusals(plan: Plan) -> list[Refusal]:
     if stage == 0:
         limit = "without ZeRO, DeepSpeed reduces after the backward pass, in pieces of 500000000 elements"
         found += refuse_overlap(plan, limit, names=("bucket_cap_mb",))
+    elif plan.recipe.communication.overlap.bucket_cap_mb == "auto":
+        limit = "DeepSpeed's bucket is a number in its file, written before the ranks can measure the network"
+        found += refuse_overlap(plan, limit, names=("bucket_cap_mb",))
+    found += refuse_overlap(plan, "DeepSpeed has one size for all of its buckets", names=("first_bucket_mb",))
     return found + refuse_fp16_on_cpu(plan, "DeepSpeed has no fp16 on a CPU")
 
 
@@ -222,6 +226,7 @@ def _overlap_outcomes(plan: Plan) -> dict[str, Outcome]:
         f"{prefix}static_graph": unused("DeepSpeed has no static graph"),
         f"{prefix}find_unused_parameters": finds if unused_parameters else unused("DeepSpeed does not search for them"),
         f"{prefix}bucket_cap_mb": unused("without ZeRO, DeepSpeed does not reduce in buckets of a chosen size"),
+        f"{prefix}first_bucket_mb": unused("DeepSpeed has one size for all of its buckets"),
         f"{prefix}gradient_as_bucket_view": unused("a setting of DDP"),
     }
     asked = plan.recipe.communication.overlap

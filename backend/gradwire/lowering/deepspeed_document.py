@@ -51,7 +51,7 @@ def _zero_section(plan: Plan) -> dict[str, Any]:
     stage = zero_stage(plan)
     if stage == 0:
         return {"stage": 0}
-    mebibytes = plan.recipe.communication.overlap.bucket_cap_mb or DEFAULT_BUCKET_MIB
+    mebibytes = _bucket_mebibytes(plan)
     section: dict[str, Any] = {
         "stage": stage,
         "contiguous_gradients": True,
@@ -65,6 +65,12 @@ def _zero_section(plan: Plan) -> dict[str, Any]:
     else:
         section["stage3_gather_16bit_weights_on_model_save"] = False
     return section
+
+
+def _bucket_mebibytes(plan: Plan) -> float:
+    asked = plan.recipe.communication.overlap.bucket_cap_mb
+    # auto is refused: the file is written before the ranks can measure anything.
+    return DEFAULT_BUCKET_MIB if asked is None or asked == "auto" else asked
 
 
 def _elements(mebibytes: float, data_type: str) -> int:

@@ -119,14 +119,18 @@ class Advice:
     wins_below: float | None
 
 
-def ddp_buckets(step: Step, bucket_cap_bytes: float | None) -> list[list[GradientTensor]]:
+def ddp_buckets(
+    step: Step, bucket_cap_bytes: float | None, first_bucket_bytes: float | None = None
+) -> list[list[GradientTensor]]:
     """Return the gradients by bucket, in order, as DDP fills them after the first step.
 
     A bucket is closed by the tensor that brings it to the cap (torch, compute_bucket_assignment_by_size). None: 25 MiB
-    and a first bucket of 1 MiB; a given cap holds for the first bucket too.
+    and a first bucket of 1 MiB; a given cap holds for the first bucket too, unless that has a size of its own.
     """
     cap = DEFAULT_BUCKET_CAP_BYTES if bucket_cap_bytes is None else bucket_cap_bytes
     limit = DEFAULT_FIRST_BUCKET_BYTES if bucket_cap_bytes is None else cap
+    if first_bucket_bytes is not None:
+        limit = min(first_bucket_bytes, cap)
     buckets: list[list[GradientTensor]] = [[]]
     size = 0
     for gradient in step.gradients:
@@ -138,9 +142,16 @@ def ddp_buckets(step: Step, bucket_cap_bytes: float | None) -> list[list[Gradien
     return [bucket for bucket in buckets if bucket]
 
 
-def step_seconds(step: Step, method: MethodCost, wire: Wire, *, bucket_cap_bytes: float | None) -> float:
+def step_seconds(
+    step: Step,
+    method: MethodCost,
+    wire: Wire,
+    *,
+    bucket_cap_bytes: float | None,
+    first_bucket_bytes: float | None = None,
+) -> float:
     """Return the seconds of one optimizer step, compute and exposed communication."""
-    buckets = ddp_buckets(step, bucket_cap_bytes)
+    buckets = ddp_buckets(step, bucket_cap_bytes, first_bucket_bytes)
     parts = [list(_parts(bucket, step, method, wire)) for bucket in buckets]
     ready = [(max(gradient.ready_seconds for gradient in bucket), number, 0) for number, bucket in enumerate(buckets)]
     heapq.heapify(ready)
@@ -157,14 +168,21 @@ def step_seconds(step: Step, method: MethodCost, wire: Wire, *, bucket_cap_bytes
 
 
 def best_bucket_cap(
-    step: Step, method: MethodCost, wire: Wire, *, caps: Sequence[float | None]
+    step: Step,
+    method: MethodCost,
+    wire: Wire,
+    *,
+    caps: Sequence[float | None],
+    first_bucket_bytes: float | None = None,
 ) -> tuple[float | None, float]:
     """Return a bucket size of `caps` and its step's seconds: the first that is within 1 % of the shortest step.
 
     Give the caps from small to large. A collective alternates between wire and arithmetic, which the model leaves out:
     more and smaller buckets overlap the two, so they are preferred where latency does not forbid it.
     """
-    timed = [step_seconds(step, method, wire, bucket_cap_bytes=cap) for cap in caps]
+    timed = [
+        step_seconds(step, method, wire, bucket_cap_bytes=cap, first_bucket_bytes=first_bucket_bytes) for cap in caps
+    ]
     good_enough = min(timed) * _NEAR_ENOUGH
     return next((cap, seconds) for cap, seconds in zip(caps, timed, strict=True) if seconds <= good_enough)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradwire.documents.measurement_schema import (
+    Buckets,
     Hardware,
     Measurement,
     Memory,
@@ -54,15 +55,16 @@ def build_measurement(
     traffic: Sequence[StepTraffic] = (),
     micro_steps: Sequence[Sequence[float]] = (),
     measured_peak: RunPeak | None = None,
+    buckets: Buckets | None = None,
 ) -> Measurement:
     """Return the measurement of a run of `plan`; `ranks` has one record per rank, in rank order.
 
     `losses` and `gradient_norms` have one entry per trained step (None: not reported), `started_at` is UTC in ISO
     8601, `time_split` is the mean timed step's (None: not recorded). `traffic` has one entry per trained step, of
     rank 0, or is empty where nobody counted. `micro_steps` has the seconds of each rank's timed micro-steps, or is
-    empty; `measured_peak` stands in where the device's peak is not known. A step lasts as long as it does on its
-    slowest rank; its work is the sum over all ranks. Notes are added where the numbers need one. Raises ValueError
-    where the records contradict the plan or each other.
+    empty; `measured_peak` stands in where the device's peak is not known; `buckets` are DDP's sizes, None without DDP.
+    A step lasts as long as it does on its slowest rank; its work is the sum over all ranks. Notes are added where the
+    numbers need one. Raises ValueError where the records contradict the plan or each other.
     """
     _check(plan, ranks, losses, gradient_norms, traffic)
     samples = [sum(counts) for counts in zip(*(rank.samples for rank in ranks), strict=True)]
@@ -86,6 +88,7 @@ def build_measurement(
         step_seconds=timing,
         micro_step_seconds=micro_step_times(micro_steps),
         communication=mean_traffic(traffic, warmup_steps=warmup),
+        buckets=buckets,
         time_split=time_split,
         memory=Memory(
             peak_device_allocated_bytes=_largest([rank.peak_device_allocated_bytes for rank in ranks]),

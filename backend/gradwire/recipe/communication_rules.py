@@ -14,6 +14,7 @@ _RANK = "communication.compression.matrix_approximation_rank"
 _START = "communication.compression.start_step"
 _STRATEGY = "parallelism.data.strategy"
 _OVERLAP = "communication.overlap"
+_TORCH_BUCKET_MIB = 25
 
 
 def torchs_powersgd_starts_late_enough(recipe: Recipe) -> Broken | None:
@@ -127,7 +128,9 @@ def overlap_settings_are_read(recipe: Recipe) -> Broken | None:
     given = [
         name for name in ("gradient_as_bucket_view", "static_graph", "find_unused_parameters") if getattr(overlap, name)
     ]
-    if strategy == "fsdp" and overlap.bucket_cap_mb is not None:
+    if overlap.first_bucket_mb is not None:
+        given.insert(0, "first_bucket_mb")
+    if overlap.bucket_cap_mb == "auto" or (strategy == "fsdp" and overlap.bucket_cap_mb is not None):
         given.insert(0, "bucket_cap_mb")
     if not given:
         return None
@@ -135,6 +138,32 @@ def overlap_settings_are_read(recipe: Recipe) -> Broken | None:
         paths=(*(f"{_OVERLAP}.{name}" for name in given), _STRATEGY),
         message=f"{' and '.join(given)} would be ignored: DDP reads {'it' if len(given) == 1 else 'them'}, "
         f"and the strategy is {strategy}; remove {'it' if len(given) == 1 else 'them'}, or use strategy ddp",
+    )
+
+
+def first_bucket_is_no_larger(recipe: Recipe) -> Broken | None:
+    """The first bucket is filled up to its own size, the others up to theirs: a larger one would only start later."""
+    overlap = recipe.communication.overlap
+    first, cap = overlap.first_bucket_mb, overlap.bucket_cap_mb
+    largest = _TORCH_BUCKET_MIB if cap is None else cap
+    if first is None or largest == "auto" or first <= largest:
+        return None
+    has = f"absent, so {largest}" if cap is None else f"{largest:g}"
+    return Broken(
+        paths=(f"{_OVERLAP}.first_bucket_mb", f"{_OVERLAP}.bucket_cap_mb"),
+        message=f"first_bucket_mb {first:g} is more than bucket_cap_mb, which is {has}; "
+        f"use {largest:g} or less, or leave it out",
+    )
+
+
+def auto_buckets_have_no_pipeline(recipe: Recipe) -> Broken | None:
+    """A stage is ready to reduce once per chunk, which the model of when gradients are ready does not know."""
+    if recipe.communication.overlap.bucket_cap_mb != "auto" or stage_count(recipe) == 1:
+        return None
+    return Broken(
+        paths=(f"{_OVERLAP}.bucket_cap_mb", "parallelism.pipeline.chunks", "training.num_gpus"),
+        message=f"bucket_cap_mb auto does not know when a pipeline of {stage_count(recipe)} stages reduces; "
+        "use a number, or leave it out",
     )
 
 

@@ -42,6 +42,10 @@ def _checker() -> Callable[[Any], Any]:
 
 def _type_of(schema: Schema, name: str) -> Any:
     """Return the msgspec type whose values are those of `schema`."""
+    shapes = [shape for shape in schema.get("anyOf", ()) if shape != {"type": "null"}]
+    if len(shapes) > 1:
+        either = functools.reduce(operator.or_, (_type_of(shape, name) for shape in shapes))
+        return either | None if allows_null(schema) else either
     inner = resolve(schema)
     kinds = inner.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else [kind for kind in kinds if kind != "null"]

@@ -29,15 +29,21 @@ def torchs_powersgd_on_gloo_has_one_bucket(recipe: Recipe, device: Device) -> Br
     if device != "cpu" or recipe.communication.compression.method != "powersgd-torch" or recipe.model is None:
         return None
     gradient_bytes = parameter_count(recipe.model) * (2 if recipe.training.precision == "bf16-true" else 4)
-    asked = recipe.communication.overlap.bucket_cap_mb
-    if gradient_bytes <= (FIRST_BUCKET_MIB if asked is None else asked) * _MEBIBYTE:
-        return None
-    has = "absent (a first bucket of 1 MiB)" if asked is None else f"{asked:g}"
+    overlap = recipe.communication.overlap
+    asked, first = overlap.bucket_cap_mb, overlap.first_bucket_mb
+    if asked != "auto":
+        first = first or (FIRST_BUCKET_MIB if asked is None else asked)
+        if gradient_bytes <= first * _MEBIBYTE:
+            return None
+    has = "absent (a first bucket of 1 MiB)" if asked is None else f"{asked}" if asked == "auto" else f"{asked:g}"
+    if overlap.first_bucket_mb is not None:
+        has += f", first_bucket_mb {overlap.first_bucket_mb:g}"
     return Broken(
         paths=("communication.overlap.bucket_cap_mb", "communication.compression.method", "training.device"),
         message=f"torch's PowerSGD hook hangs on cpu with more than one bucket: the model's gradients are "
         f"{gradient_bytes / _MEBIBYTE:.2f} MiB and bucket_cap_mb is {has}; "
-        f"use method powersgd, or bucket_cap_mb {math.ceil(gradient_bytes / _MEBIBYTE)} or more",
+        f"use method powersgd, or bucket_cap_mb {math.ceil(gradient_bytes / _MEBIBYTE)} or more"
+        f"{' and no first_bucket_mb' if overlap.first_bucket_mb is not None else ''}",
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from jsonschema.validators import Draft202012Validator, extend
 
 from gradwire.recipe.document import Path
-from gradwire.recipe.schema_index import recipe_schema
+from gradwire.recipe.schema_index import recipe_schema, resolve
 from gradwire.recipe.show import show_path, show_value
 from gradwire.recipe.suggest import hint_for_choice, hint_for_key
 
@@ -73,17 +73,33 @@ def _explain(error: Any) -> Iterator[Finding]:
 
 
 def _explain_any_of(error: Any, path: Path) -> Iterator[Finding]:
-    """One of several shapes: what is wrong with the shape that the value has."""
-    inner = [
-        below
-        for below in error.context or []
-        if below.validator != "type" or below.absolute_path != error.absolute_path
-    ]
-    if inner:
-        for below in inner:
+    """One of several shapes: what is wrong with the shape that the value has, or which shapes there are."""
+    by_shape: dict[int, list[Any]] = {}
+    for below in error.context or []:
+        by_shape.setdefault(below.schema_path[0], []).append(below)
+    own = [below for errors in by_shape.values() if not any(map(_is_other_shape, errors)) for below in errors]
+    if own:
+        for below in own:
             yield from _explain(below)
     else:
-        yield Finding(path=path, message=_type_message(error.instance, ["object", "null"]))
+        yield Finding(path=path, message=_shape_message(path, error.instance, error.validator_value))
+
+
+def _is_other_shape(error: Any) -> bool:
+    return error.validator in ("type", "enum") and not error.path
+
+
+def _shape_message(path: Path, value: Any, shapes: list[Any]) -> str:
+    resolved = [resolve(shape) for shape in shapes]
+    words = [choice for shape in resolved for choice in shape.get("enum", ())]
+    kinds = [shape["type"] for shape in resolved if "type" in shape]
+    if not words:
+        return _type_message(value, kinds)
+    hint = hint_for_choice(path, value, words) if isinstance(value, str) else ""
+    shown = "text " + show_value(value) if isinstance(value, str) else show_value(value)
+    ways = [*(_NAMES[kind] for kind in kinds if kind != "null"), *words, *(kind for kind in kinds if kind == "null")]
+    wanted = " or ".join(ways)
+    return f"{shown} is not {wanted}{f' ({hint})' if hint else _type_hint(value, kinds)}"
 
 
 _LIMITS: dict[str, Callable[[Any], str]] = {

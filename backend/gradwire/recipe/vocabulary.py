@@ -72,6 +72,7 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
         "bucket_size_mb",
         "allgather_bucket_size",
     ),
+    "communication.overlap.first_bucket_mb": ("first_bucket_size_mb", "first_bucket_bytes"),
     "communication.overlap.static_graph": ("ddp_static_graph",),
     "communication.overlap.find_unused_parameters": ("ddp_find_unused_parameters",),
     "parallelism.data.strategy": (

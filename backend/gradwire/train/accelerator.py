@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import Accelerator, PartialState
 from accelerate.utils import (
     DeepSpeedPlugin,
@@ -18,14 +19,17 @@ from accelerate.utils import (
     GradientAccumulationPlugin,
 )
 
+from gradwire.documents.measurement_schema import Buckets
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Recipe
-from gradwire.errors import EnvironmentNotFit
+from gradwire.errors import EnvironmentNotFit, UsageError
+from gradwire.train.buckets import settle_buckets
 from gradwire.train.communication import GradientCommunication
 from gradwire.train.ddp import ddp_options, first_micro_step_must_reduce, register_communication
 from gradwire.train.deepspeed_config import check_deepspeed_config
 from gradwire.train.model import weights_dtype
 from gradwire.train.optimizer import build_optimizer
+from gradwire.train.passes import Passes
 from gradwire.train.setting import check_device_can
 
 DEEPSPEED_FILE = "deepspeed.json"
@@ -33,17 +37,17 @@ DEEPSPEED_FILE = "deepspeed.json"
 
 @dataclass
 class _RecipeDistributedDataParallelKwargs(DistributedDataParallelKwargs):  # type: ignore[misc]
-    """DDP's options; `register` is called with each model that Accelerate has wrapped in DDP.
+    """DDP's options, those of `options`; `register` is called with each model that Accelerate has wrapped in DDP.
 
-    Accelerate's own hooks are torch's: no method of Gradwire's, no checks, and no bf16 on gloo.
+    Accelerate's own hooks are torch's: no method of Gradwire's, no checks, and no bf16 on gloo. Its own options leave
+    out what equals its defaults, which are not all torch's.
     """
 
     register: Callable[[Any], None] | None = None
+    options: Callable[[], dict[str, Any]] = dict
 
-    def to_dict(self, ignore_keys: Iterable[str] = ("comm_hook", "comm_wrapper", "comm_state_option")) -> Any:
-        # Accelerate's own copies every value, and `register` holds the Accelerator.
-        names = [option.name for option in fields(DistributedDataParallelKwargs)]
-        return {name: getattr(self, name) for name in names if name not in ignore_keys}
+    def to_kwargs(self) -> dict[str, Any]:
+        return self.options()
 
     def register_comm_hook(self, model: Any) -> None:
         if self.register is not None:
@@ -54,16 +58,20 @@ class RecipeAccelerator:
     """An Accelerator that trains as the plan says, and the calls that a training loop makes beside it.
 
     `accelerator` is Accelerate's own; `plan` says what it was built for. `communications` average gradients as the
-    recipe says: one for each model that `accelerator.prepare` wrapped in DDP, none elsewhere.
+    recipe says: one for each model that `accelerator.prepare` wrapped in DDP, none elsewhere. `buckets` are the sizes
+    in which DDP reduces; None until they are settled.
     """
 
     def __init__(self, plan: Plan, accelerator: Any) -> None:
         self.plan = plan
         self.accelerator = accelerator
         self.communications: list[GradientCommunication] = []
+        self.buckets: Buckets | None = None
         self._has_reduced = False
         # Not through kwargs_handlers, which takes no subclass.
-        accelerator.ddp_handler = _RecipeDistributedDataParallelKwargs(register=self._register, **_options(plan.recipe))
+        accelerator.ddp_handler = _RecipeDistributedDataParallelKwargs(
+            register=self._register, options=self._ddp_options
+        )
 
     @property
     def batch_size(self) -> int:
@@ -96,9 +104,25 @@ class RecipeAccelerator:
                 activation_checkpointing_kwargs={"use_reentrant": training.gradient_checkpointing_reentrant}
             )
         cast_weights(model, self)
+        self.settle_buckets(model, passes=None)
         if training.compile:
             model.compile()
         return model
+
+    def settle_buckets(self, model: Any, *, passes: Passes | None) -> None:
+        """Choose the sizes in which DDP will reduce `model`, which `accelerator.prepare` has not seen yet.
+
+        Where the recipe says auto, all ranks measure together; see `gradwire.train.buckets`. `adapt` calls this.
+        """
+        accelerator = self.accelerator
+        if accelerator.num_processes > 1 and self.plan.recipe.parallelism.data.strategy == "ddp":
+            self.buckets = settle_buckets(
+                model,
+                self.plan.recipe,
+                process_group=torch.distributed.group.WORLD,
+                device=accelerator.device,
+                passes=passes,
+            )
 
     def optimizer(self, parameters: Iterable[Any]) -> Any:
         """Return the recipe's optimizer over `parameters`, to be passed to `accelerator.prepare`."""
@@ -137,6 +161,14 @@ class RecipeAccelerator:
         self.accelerator.wait_for_everyone()
         self.accelerator.end_training()
 
+    def _ddp_options(self) -> dict[str, Any]:
+        if self.buckets is None and self.plan.recipe.communication.overlap.bucket_cap_mb == "auto":
+            raise UsageError(
+                "communication.overlap.bucket_cap_mb auto needs the model before it is wrapped: call "
+                "`model = run.adapt(model)` before run.accelerator.prepare"
+            )
+        return ddp_options(self.plan.recipe.communication.overlap, self.buckets)
+
     def _register(self, model: Any) -> None:
         self.communications.append(register_communication(model, self.plan.recipe))
 
@@ -173,11 +205,6 @@ def cast_weights(model: Any, recipe_accelerator: RecipeAccelerator) -> Any:
     if recipe_accelerator.accelerator.distributed_type == DistributedType.DEEPSPEED:
         return model
     return model.to(dtype=weights_dtype(training))
-
-
-def _options(recipe: Recipe) -> dict[str, Any]:
-    # None is not a value that Accelerate hands on; torch's own default it is then.
-    return {name: value for name, value in ddp_options(recipe.communication.overlap).items() if value is not None}
 
 
 def _mixed_precision(recipe: Recipe) -> str:

@@ -6,18 +6,35 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from gradwire.documents.measurement_schema import Buckets
 from gradwire.documents.recipe_schema import Overlap, Recipe
 from gradwire.train.communication import GradientCommunication, register
 
+_TORCH_BUCKET_MIB = 25
 
-def ddp_options(overlap: Overlap) -> dict[str, Any]:
-    """Return the keyword arguments of DistributedDataParallel that the recipe sets."""
-    return {
-        "bucket_cap_mb": overlap.bucket_cap_mb,
+
+def ddp_options(overlap: Overlap, buckets: Buckets | None = None) -> dict[str, Any]:
+    """Return the keyword arguments of DistributedDataParallel that the recipe sets.
+
+    `buckets` are those that `settle_buckets` chose; without them the recipe must not say auto.
+    """
+    cap: float | None
+    if buckets is not None and buckets.source == "auto":
+        cap, first = buckets.bucket_cap_mb, overlap.first_bucket_mb
+    elif overlap.bucket_cap_mb == "auto":
+        raise ValueError("bucket_cap_mb auto must be settled before the model is wrapped")
+    else:
+        cap, first = overlap.bucket_cap_mb, overlap.first_bucket_mb
+    options: dict[str, Any] = {
+        "bucket_cap_mb": cap,
         "gradient_as_bucket_view": overlap.gradient_as_bucket_view,
         "static_graph": overlap.static_graph,
         "find_unused_parameters": overlap.find_unused_parameters,
     }
+    if first is not None:
+        # The last of the list holds for all buckets that follow.
+        options["bucket_cap_mb_list"] = [first, _TORCH_BUCKET_MIB if cap is None else cap]
+    return options
 
 
 def register_communication(ddp_model: Any, recipe: Recipe) -> GradientCommunication:

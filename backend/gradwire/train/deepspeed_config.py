@@ -81,8 +81,9 @@ def _planned_deepspeed(plan: Plan, *, has_optimizer: bool) -> dict[str, Any]:
         "torch_autocast": autocast,
     }
     if stage:
-        # An absent bucket_cap_mb is torch's own 25 MiB.
-        bucket_bytes = int((communication.overlap.bucket_cap_mb or 25) * 1024 * 1024)
+        # An absent bucket_cap_mb is torch's own 25 MiB; auto is refused when a recipe is lowered.
+        asked = communication.overlap.bucket_cap_mb
+        bucket_bytes = int((25 if asked is None or asked == "auto" else asked) * 1024 * 1024)
         planned["zero_optimization.reduce_bucket_size"] = max(1, bucket_bytes // (4 if wire == "fp32" else 2))
         planned["zero_optimization.overlap_comm"] = True
     if has_optimizer:

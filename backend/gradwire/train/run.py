@@ -10,7 +10,7 @@ from typing import Any
 
 import torch.distributed
 
-from gradwire.documents.measurement_schema import Measurement
+from gradwire.documents.measurement_schema import Buckets, Measurement
 from gradwire.documents.plan_schema import Plan
 from gradwire.measure.hardware import hardware
 from gradwire.measure.matmul_peak import RunPeak
@@ -59,7 +59,7 @@ def train_in_group(setting: Setting, device: Any, out_folder: Path) -> None:
         ]
         if device.type == "cpu":
             notes.append(f"{torch.get_num_threads()} compute thread(s) in each process")
-        measurement = _measure(setting, gathered, collectives, history, started_at, notes, device)
+        measurement = _measure(setting, gathered, collectives, history, started_at, notes, device, engine.buckets)
         file = out_folder / "measurement.json"
         write_measurement(file, measurement)
         log(f"measurement: {file}")
@@ -99,6 +99,7 @@ def _measure(
     started_at: str,
     notes: list[str],
     device: Any,
+    buckets: Buckets | None,
 ) -> Measurement:
     return build_measurement(
         setting.plan,
@@ -114,5 +115,6 @@ def _measure(
         measured_peak=None
         if setting.measured_peak is None
         else RunPeak(peak=setting.measured_peak, threads=torch.get_num_threads() if device.type == "cpu" else None),
+        buckets=buckets,
         time_split=split_time([laps for _, laps in gathered], collectives),
     )

@@ -40,8 +40,6 @@ def register(
     where the first micro-step of this process is one more (static_graph with accumulation). Raises UsageError where a
     method is known not to work here; the text has the reason.
     """
-    method: Method
-    unused = bool(ddp_model.find_unused_parameters)
     match compression.method:
         case "none":
             parameters = [parameter for parameter in ddp_model.module.parameters() if parameter.requires_grad]
@@ -62,36 +60,48 @@ def register(
                 synchronisations_per_step=synchronisations_per_step,
                 extra_synchronisations=extra_synchronisations,
             )
+        case _:
+            return HookedCommunication(
+                ddp_model,
+                method_of(compression, unused=bool(ddp_model.find_unused_parameters)),
+                name=compression.method,
+                options=msgspec.to_builtins(compression),
+                process_group=process_group,
+                synchronisations_per_step=synchronisations_per_step,
+                extra_synchronisations=extra_synchronisations,
+            )
+
+
+def method_of(compression: Compression, *, unused: bool) -> Method:
+    """Return the algorithm behind `compression`; `unused`: some ranks may not use a parameter in a step.
+
+    torch's own PowerSGD is stood for by Gradwire's. Raises UsageError for options that contradict each other, and
+    ValueError for a method that changes no gradient.
+    """
+    match compression.method:
         case "fp16":
-            method = Cast(torch.float16)
+            return Cast(torch.float16)
         case "bf16":
-            method = Cast(torch.bfloat16)
-        case "powersgd":
-            method = PowerSGD(_low_rank_options(compression, unused=unused))
+            return Cast(torch.bfloat16)
+        case "powersgd" | "powersgd-torch":
+            return PowerSGD(_low_rank_options(compression, unused=unused))
         case "powersgd-alternating":
             if not compression.warm_start:
                 raise UsageError(
                     "communication.compression.warm_start false with powersgd-alternating: each step continues from "
                     "the factor of the step before; use powersgd, or warm_start true"
                 )
-            method = AlternatingPowerSGD(_low_rank_options(compression, unused=unused))
+            return AlternatingPowerSGD(_low_rank_options(compression, unused=unused))
         case "int8":
-            method = Int8(
+            return Int8(
                 block_size=compression.int8_block_size, error_feedback=compression.error_feedback, unused=unused
             )
         case "topk":
-            method = TopK(fraction=compression.topk_fraction, error_feedback=compression.error_feedback, unused=unused)
-        case _:
-            assert_never(compression.method)
-    return HookedCommunication(
-        ddp_model,
-        method,
-        name=compression.method,
-        options=msgspec.to_builtins(compression),
-        process_group=process_group,
-        synchronisations_per_step=synchronisations_per_step,
-        extra_synchronisations=extra_synchronisations,
-    )
+            return TopK(fraction=compression.topk_fraction, error_feedback=compression.error_feedback, unused=unused)
+        case "none" | "fp16-torch":
+            raise ValueError(f"{compression.method} has no algorithm of Gradwire's")
+        case unknown:
+            assert_never(unknown)
 
 
 def _low_rank_options(compression: Compression, *, unused: bool) -> LowRankOptions:

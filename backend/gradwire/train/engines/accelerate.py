@@ -9,11 +9,13 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from gradwire.documents.measurement_schema import Buckets
 from gradwire.train.accelerator import RecipeAccelerator, build_accelerator, cast_weights
 from gradwire.train.communication import GradientCommunication
 from gradwire.train.ddp import explained
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.model import LossModel, build_stage
+from gradwire.train.passes import Passes, example_passes
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Lap
 
@@ -39,6 +41,11 @@ class AccelerateEngine:
         """What averages gradients under DDP; see Engine."""
         return next(iter(self._run.communications), None)
 
+    @property
+    def buckets(self) -> Buckets | None:
+        """In which sizes DDP averages them; see Engine."""
+        return self._run.buckets
+
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Accumulate, clip and update through Accelerate; see Engine."""
         losses = []
@@ -63,5 +70,18 @@ def build(setting: Setting, device: Any, lap: Lap) -> AccelerateEngine:
     model = LossModel(build_stage(setting.plan, setting.model))
     run = build_accelerator(setting.plan, setting.folder)
     model = cast_weights(model, run).to(device)
+    run.settle_buckets(model, passes=_passes(run, model, setting, device))
     model, optimizer = run.accelerator.prepare(model, run.optimizer(model.parameters()))
     return AccelerateEngine(setting, run, model, optimizer, lap)
+
+
+def _passes(run: RecipeAccelerator, model: Any, setting: Setting, device: Any) -> Passes | None:
+    passes = example_passes(model, setting, device)
+    if passes is None:
+        return None
+
+    def in_its_precision() -> Any:
+        with run.accelerator.autocast():
+            return passes()
+
+    return in_its_precision

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gradwire.documents.measurement_schema import Buckets
 from gradwire.plan import Backend
 from gradwire.train.attention import check_flash_attention
 from gradwire.train.communication import GradientCommunication
@@ -61,6 +62,10 @@ class Engine(Protocol):
     @property
     def communication(self) -> GradientCommunication | None:
         """What averages this rank's gradients under DDP; None where there is no DDP."""
+
+    @property
+    def buckets(self) -> Buckets | None:
+        """In which sizes DDP averages them; None where there is no DDP around a whole model."""
 
     @property
     def lone_step(self) -> Callable[[], AbstractContextManager[Any]] | None:

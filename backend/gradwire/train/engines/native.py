@@ -11,14 +11,17 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from gradwire.documents.measurement_schema import Buckets
 from gradwire.documents.recipe_schema import Recipe
 from gradwire.errors import UsageError
+from gradwire.train.buckets import settle_buckets
 from gradwire.train.clip import clip_gradients
 from gradwire.train.communication import GradientCommunication
 from gradwire.train.ddp import ddp_options, explained, micro_step_context, register_communication
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.model import LossModel, build_stage, compute_dtype, weights_dtype
 from gradwire.train.optimizer import build_optimizer
+from gradwire.train.passes import example_passes
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Lap
 
@@ -36,6 +39,7 @@ class NativeEngine:
         *,
         notes: Sequence[str] = (),
         communication: GradientCommunication | None = None,
+        buckets: Buckets | None = None,
     ) -> None:
         self._lap = lap
         self._recipe = setting.plan.recipe
@@ -51,6 +55,7 @@ class NativeEngine:
         self.data_parallel_rank = setting.place.rank
         self.notes = notes
         self.communication = communication
+        self.buckets = buckets
         self.lone_step: Callable[[], AbstractContextManager[Any]] | None = model.no_sync if self._is_ddp else None
 
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
@@ -93,8 +98,16 @@ def build(setting: Setting, device: Any, lap: Lap) -> NativeEngine:
             note = "one data-parallel rank: DDP and compression have nothing to do"
             return NativeEngine(setting, model, lap, notes=[note])
         case "ddp":
-            wrapped = DistributedDataParallel(model, **ddp_options(recipe.communication.overlap))
-            return NativeEngine(setting, wrapped, lap, communication=register_communication(wrapped, recipe))
+            buckets = settle_buckets(
+                model,
+                recipe,
+                process_group=torch.distributed.group.WORLD,
+                device=device,
+                passes=example_passes(model, setting, device),
+            )
+            wrapped = DistributedDataParallel(model, **ddp_options(recipe.communication.overlap, buckets))
+            communication = register_communication(wrapped, recipe)
+            return NativeEngine(setting, wrapped, lap, communication=communication, buckets=buckets)
         case "fsdp":
             size = setting.plan.batch.data_parallel_size
             mesh = init_device_mesh(device.type, (size,), mesh_dim_names=("data",))

@@ -50,6 +50,7 @@ class PipelineEngine:
     """
 
     communication = None
+    buckets = None
     # The schedule itself says when a stage averages its gradients.
     lone_step = None
 
