@@ -5,24 +5,21 @@ accelerate launch --config_file OUT/accelerate.yaml examples/accelerate_script.p
 """
 
 import sys
-from pathlib import Path
 
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from gradwire.accelerate import from_recipe
 
 run = from_recipe(sys.argv[1])
 torch.manual_seed(0)
-text = torch.frombuffer(bytearray(Path(torch.__file__).read_bytes()), dtype=torch.uint8).long()
-loader = DataLoader(TensorDataset(text.unfold(0, 64, 16)), batch_size=run.batch_size, shuffle=True)
-config = GPT2Config(vocab_size=256, n_positions=64, n_embd=64, n_layer=2, n_head=4, bos_token_id=None)
-model = run.adapt(GPT2LMHeadModel(config))
-optimizer = run.optimizer(model.parameters())
-model, optimizer, loader = run.accelerator.prepare(model, optimizer, loader)
+text = torch.from_file(torch.__file__, size=60_000, dtype=torch.uint8).long()
+loader = DataLoader(text.unfold(0, 64, 16), batch_size=run.batch_size, shuffle=True)
+model = run.adapt(GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=64, n_embd=64, n_layer=2, n_head=4)))
+model, optimizer, loader = run.accelerator.prepare(model, run.optimizer(model.parameters()), loader)
 
-for micro_step, (tokens,) in zip(range(run.max_steps * run.gradient_accumulation), loader, strict=False):
+for micro_step, tokens in zip(range(run.max_steps * run.gradient_accumulation), loader, strict=False):
     with run.accumulate(model):
         loss = model(input_ids=tokens, labels=tokens).loss
         run.accelerator.backward(loss)

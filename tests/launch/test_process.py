@@ -114,6 +114,24 @@ def test_signal_ends_the_family_before_the_caller(tmp_path: Path, number: signal
     assert not any(is_alive(pid) for pid in pids)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
+def test_launcher_of_a_killed_caller_is_told(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path; from gradwire.launch.process import run\n"
+        f"run([sys.executable, '-c', 'import os, time; print(os.getpid(), flush=True); time.sleep(60)'],"
+        f" environment=os.environ, log=Path({str(tmp_path / 'log')!r}))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as caller:
+        deadline = time.monotonic() + 60
+        while not (said := (tmp_path / "log").read_text() if (tmp_path / "log").exists() else ""):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        caller.kill()
+    while is_alive(int(said)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_ignored_hangup_stays_ignored(tmp_path: Path) -> None:
     caller = (
         "import os, signal, sys, threading\nfrom pathlib import Path\nfrom gradwire.launch.process import run\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 import uuid
@@ -22,6 +23,8 @@ _MARKER = "GRADWIRE_RUN_ID"
 _KEPT_LINES = 2000
 _POLL_SECONDS = 0.05
 _ORPHANS_SECONDS = 1.0
+# From linux/prctl.h.
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +55,9 @@ def run(
     Every process that the run started, in whatever session, is gone when this returns or raises: they are found by a
     variable in their environment, because torchrun gives each worker a session of its own. After `timeout_seconds`,
     Ctrl-C or SIGTERM the launcher is told first and has `patience_seconds`; then all get SIGTERM, then SIGKILL.
-    Raises KeyboardInterrupt on SIGINT and SystemExit(128 + number) on SIGTERM and SIGHUP, after the cleaning up.
+    Raises KeyboardInterrupt on SIGINT and SystemExit(128 + number) on SIGTERM and SIGHUP, after the cleaning up; what
+    the launcher says of its being interrupted goes to the log alone. Should this process be killed with SIGKILL, Linux
+    sends the launcher SIGTERM.
     Call it from the main thread: signals arrive there.
     """
     marker = uuid.uuid4().hex
@@ -67,8 +72,10 @@ def run(
             process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
             timed_out = True
-        except KeyboardInterrupt:
-            first_signal = signal.SIGINT
+        except (KeyboardInterrupt, SystemExit) as interruption:
+            if isinstance(interruption, KeyboardInterrupt):
+                first_signal = signal.SIGINT
+            pump.silence()
             raise
         finally:
             _end_all(process, marker, first_signal, patience_seconds)
@@ -107,6 +114,8 @@ def _start(words: Sequence[str], environment: Mapping[str, str]) -> tuple[subpro
             stdout=written,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            # Safe before there are threads; the pump's starts later.
+            preexec_fn=_end_with_parent(),
         )
     except OSError as error:
         os.close(output)
@@ -116,12 +125,30 @@ def _start(words: Sequence[str], environment: Mapping[str, str]) -> tuple[subpro
     return process, output
 
 
+def _end_with_parent() -> Callable[[], None] | None:
+    """Return what makes a forked child get SIGTERM when this process dies; None where the system has no such thing."""
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    prctl = ctypes.CDLL(None).prctl
+    parent = os.getpid()
+
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return ask
+
+
 class _Pump:
     """Copies the run's output to the log and the screen while it runs, and keeps the last lines."""
 
     def __init__(self, source: int, log_file: BinaryIO, echo: BinaryIO | None) -> None:
         self.lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._source = source
+        self._log = log_file
         self._targets = [log_file] if echo is None else [log_file, echo]
         self._thread = threading.Thread(target=self._copy, daemon=True)
         self._thread.start()
@@ -129,17 +156,21 @@ class _Pump:
     def _copy(self) -> None:
         rest = b""
         while chunk := os.read(self._source, 65536):
-            for target in list(self._targets):
+            for target in self._targets:
                 try:
                     target.write(chunk)
                     target.flush()
                 except OSError:
                     # A closed terminal or a full disk must not stall the training, which would block on a full pipe.
-                    self._targets.remove(target)
+                    self._targets = [each for each in self._targets if each is not target]
             *whole, rest = (rest + chunk).replace(b"\r", b"\n").split(b"\n")
             self.lines.extend(line.decode(errors="replace") for line in whole if line.strip())
         if rest.strip():
             self.lines.append(rest.decode(errors="replace"))
+
+    def silence(self) -> None:
+        """Copy to the log alone from now on."""
+        self._targets = [self._log]
 
     def finish(self) -> None:
         # All writers are dead by now, so the end of the stream is there.
