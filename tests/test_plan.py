@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Model, Recipe

@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from gradwire.documents.lowering_schema import LoweringReport, Reread
 from gradwire.errors import UsageError
@@ -75,7 +76,7 @@ def build_artifact(
 ) -> Artifact:
     """Return the artifact of a plan and its target's files; `report.files` and `report.command` are filled in here."""
     files = {PLAN_FILE: plan_text, **target_files, LAUNCH_FILE: _launch_script(command, environment)}
-    report = replace(
+    report = structs.replace(
         report,
         files=sorted([*files, REPORT_FILE]),
         environment=dict(sorted(environment.items())),
@@ -87,7 +88,7 @@ def build_artifact(
 
 def with_reread(artifact: Artifact, reread: Reread) -> Artifact:
     """Return `artifact` with what the target's own loader read back in its report."""
-    report = replace(artifact.report, reread=reread)
+    report = structs.replace(artifact.report, reread=reread)
     return replace(artifact, files={**artifact.files, REPORT_FILE: document_text(report)}, report=report)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from gradwire.documents.plan_schema import Batch, ModelSize, Plan, SettledPipeline, World
 from gradwire.documents.recipe_schema import Model, Recipe
@@ -53,7 +53,7 @@ def check_plan(plan: Plan) -> None:
     )
     if again == plan:
         return
-    differing = [name for name in Plan.__dataclass_fields__ if getattr(again, name) != getattr(plan, name)]
+    differing = [name for name in Plan.__struct_fields__ if getattr(again, name) != getattr(plan, name)]
     raise UsageError(
         f"the plan contradicts its own recipe in {', '.join(differing)}; a plan is generated, not edited: "
         "change the recipe and lower it again"

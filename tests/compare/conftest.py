@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gradwire.compare.build import build_comparison
 from gradwire.documents.comparison_schema import Comparison, Run

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gradwire.compare.cause import cause_in_short, causes_of
 from gradwire.compare.situation import PARTS, Situation, mean_split, situation_of, step_of
@@ -56,7 +57,7 @@ def test_a_planted_cause_is_named_first(situation: Situation, kind: str) -> None
 
 @pytest.mark.parametrize("kind", sorted(set(PLANTED) - {"slow-compute"}))
 def test_without_a_baseline_the_largest_waste_is_named_first(situation: Situation, kind: str) -> None:
-    alone = replace(situation, baseline_num_gpus=None, baseline_split=None)
+    alone = dataclasses.replace(situation, baseline_num_gpus=None, baseline_split=None)
     assert causes_of(PLANTED[kind], alone)[0].kind == kind
 
 
@@ -86,7 +87,9 @@ def test_compression_comes_with_its_predicted_gain(situation: Situation) -> None
 
 def test_what_is_compressed_is_not_told_to_compress(ran: Make, situation: Situation) -> None:
     workload = replace(situation.workload, compression="powersgd rank 4, warm start")
-    cause = causes_of(PLANTED["communication-bound"], replace(situation, workload=workload), explains_loss=True)[0]
+    cause = causes_of(
+        PLANTED["communication-bound"], dataclasses.replace(situation, workload=workload), explains_loss=True
+    )[0]
     actions = [remedy.action for remedy in cause.remedies]
     assert "a smaller matrix_approximation_rank" in actions
     assert not any("compression.method" in action for action in actions)
@@ -94,7 +97,7 @@ def test_what_is_compressed_is_not_told_to_compress(ran: Make, situation: Situat
 
 def test_a_slow_link_is_told_from_a_small_batch(situation: Situation) -> None:
     waiting = split(compute=0.2, optimizer=0.05, exposed_communication=0.9)
-    few = replace(situation, workload=replace(situation.workload, batch_size_per_gpu=1))
+    few = dataclasses.replace(situation, workload=replace(situation.workload, batch_size_per_gpu=1))
     slow = replace(few, gradient_bytes=20_000_000)
     fast = replace(few, gradient_bytes=2_000_000_000)
     assert causes_of(waiting, slow, explains_loss=True)[0].kind == "communication-bound"
@@ -132,7 +135,7 @@ def test_a_bubble_comes_with_the_numbers_of_its_formula(ran: Make) -> None:
 
 
 def test_communication_that_was_not_told_apart_is_not_blamed_on_compute(situation: Situation) -> None:
-    sharded = replace(situation, workload=replace(situation.workload, strategy="zero3"))
+    sharded = dataclasses.replace(situation, workload=replace(situation.workload, strategy="zero3"))
     cause = causes_of(split(compute=1.6, exposed_communication=None), sharded, explains_loss=True)[0]
     assert cause.kind == "slow-compute"
     assert "which could not be told apart" in cause.evidence
@@ -142,13 +145,13 @@ def test_communication_that_was_not_told_apart_is_not_blamed_on_compute(situatio
 
 
 def test_a_straggler_is_named_by_rank_and_node(situation: Situation) -> None:
-    cause = causes_of(PLANTED["straggler"], replace(situation, processes_per_node=2), explains_loss=True)[0]
+    cause = causes_of(PLANTED["straggler"], dataclasses.replace(situation, processes_per_node=2), explains_loss=True)[0]
     assert "rank 3 (node 1)" in cause.evidence
     assert "rank 3 (node 1)" in cause.remedies[0].action
 
 
 def test_more_processes_than_cores_come_before_all_else(situation: Situation) -> None:
-    crowded = replace(situation, cpu_count=2)
+    crowded = dataclasses.replace(situation, cpu_count=2)
     assert causes_of(PLANTED["input-bound"], crowded)[0].kind == "crowded-machine"
     assert causes_of(PLANTED["input-bound"], replace(crowded, device="cuda"))[0].kind == "input-bound"
 

@@ -81,7 +81,7 @@ def test_nothing_measured_is_an_empty_chart(failed: Make, compared: Make) -> Non
 
 
 def test_a_name_with_markup_stays_a_name(ran: Make, compared: Make, example: tuple[Comparison, Any]) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     odd = replace(example[0], recipe_name='a"><script>&')
     assert ElementTree.fromstring(standalone_svg(odd)).get("aria-label", "").startswith('a"><script>&. ')

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from msgspec.structs import fields, replace
 
 from gradwire.compare.like import scaling_of, unlike, unlike_batch
 from gradwire.documents.measurement_schema import Workload

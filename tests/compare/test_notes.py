@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 Make = Callable[..., Any]
 FEW = "fewer than 3 repeats, so the noise is not known; use --repeats 3 or more"

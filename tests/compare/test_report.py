@@ -6,12 +6,12 @@ import builtins
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'gradwire[report]'")
 pytest.importorskip("jinja2", reason="needs jinja2: pip install 'gradwire[report]'")

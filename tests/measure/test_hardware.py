@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import re
-from dataclasses import asdict
 from typing import Any
+
+from msgspec.structs import asdict
 
 from gradwire.measure.hardware import hardware, with_fingerprint
 

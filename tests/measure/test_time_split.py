@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import fields
 
 from gradwire.documents.measurement_schema import TimeSplit
 from gradwire.measure.time_split import Collectives, RankLaps, split_time

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from msgspec.structs import replace
 
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Model, Recipe, Training

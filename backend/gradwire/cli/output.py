@@ -27,7 +27,7 @@ def say_json(document: Any) -> None:
 
 
 def plain(document: Any) -> Any:
-    """Return a document (dataclasses, nested) as plain data for JSON."""
+    """Return a document (structs, nested) as plain data for JSON."""
     import msgspec
 
     return msgspec.to_builtins(document)

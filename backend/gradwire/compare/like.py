@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
 from fractions import Fraction
 from typing import Literal
+
+from msgspec.structs import fields
 
 from gradwire.documents.measurement_schema import Measurement, Workload
 from gradwire.documents.plan_schema import Plan

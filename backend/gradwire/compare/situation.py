@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec.structs import fields
 
 from gradwire.compare.like import Scaling
 from gradwire.documents.measurement_schema import Measurement, TimeSplit, Workload

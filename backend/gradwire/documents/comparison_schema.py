@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from typing import Literal
-from dataclasses import dataclass
+from msgspec import Struct
 from . import measurement_schema
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Run:
+class Run(Struct, frozen=True, kw_only=True):
     """One launch of one cell."""
 
     backend: Literal["native", "accelerate", "deepspeed"]
@@ -31,8 +30,7 @@ class Run:
     """Whether its throughput is far from its cell's other repeats: more than 3.5 robust standard deviations (1.4826 x the median absolute deviation of the logarithms) and more than 5 % from their median, three repeats at least. An outlier stays in every figure."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Baseline:
+class Baseline(Struct, frozen=True, kw_only=True):
     """What the efficiencies are against."""
 
     kind: Literal["smallest-measured", "given"]
@@ -43,8 +41,7 @@ class Baseline:
     """The given baseline, tokens per second over all its ranks (sequences where no tokens were counted); null otherwise."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Interval:
+class Interval(Struct, frozen=True, kw_only=True):
     """Where the efficiency lies with a stated confidence: Student's t on the logarithms of throughput ratios."""
 
     low: float
@@ -57,8 +54,7 @@ class Interval:
     """paired-t: repeats of one round are compared with each other; welch-t: repeats are not of one round; one-sample-t: against a given number."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Remedy:
+class Remedy(Struct, frozen=True, kw_only=True):
     """One thing to try."""
 
     action: str
@@ -67,8 +63,7 @@ class Remedy:
     """Throughput after over throughput before, at most, by the time split; null where it does not say."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prediction:
+class Prediction(Struct, frozen=True, kw_only=True):
     """What a fitted law says of a size that was not measured."""
 
     num_gpus: int
@@ -85,8 +80,7 @@ class Prediction:
     """That both ends of the interval share; undecided where they do not."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True, kw_only=True):
     """One thing that takes time, with the evidence and what to try."""
 
     kind: Literal[
@@ -112,8 +106,7 @@ class Cause:
     """What to try, in this order."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True, kw_only=True):
     """A scaling law fitted to one backend's runs, or why it was not."""
 
     backend: Literal["native", "accelerate", "deepspeed"]
@@ -134,8 +127,7 @@ class Fit:
     """Twice and four times the largest measured size."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True, kw_only=True):
     """One backend at one number of GPUs; medians over its repeats."""
 
     backend: Literal["native", "accelerate", "deepspeed"]
@@ -190,8 +182,7 @@ class Cell:
     """What its first finished repeat trained; null without one."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """One recipe on several backends and sizes: throughput, speed-up, scaling efficiency and grade."""
 
     format_version: Literal[1]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import Any, Literal
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FieldOutcome:
+class FieldOutcome(Struct, frozen=True, kw_only=True):
     """What became of one recipe field."""
 
     path: str
@@ -22,8 +21,7 @@ class FieldOutcome:
     """How it is emulated and what differs, or why it is refused and the nearest thing that can be done."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WrittenDefault:
+class WrittenDefault(Struct, frozen=True, kw_only=True):
     """One hidden default of the backend, overwritten."""
 
     key: str
@@ -36,8 +34,7 @@ class WrittenDefault:
     """What would have gone wrong."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RereadValue:
+class RereadValue(Struct, frozen=True, kw_only=True):
     """One value, as planned and as read back."""
 
     name: str
@@ -50,8 +47,7 @@ class RereadValue:
     """Whether the two are the same value."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reread:
+class Reread(Struct, frozen=True, kw_only=True):
     """What the target's own loader read back."""
 
     status: Literal["equal", "different", "skipped"]
@@ -64,8 +60,7 @@ class Reread:
     """Each compared value."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoweringReport:
+class LoweringReport(Struct, frozen=True, kw_only=True):
     """What became of every recipe field on one backend, what was written beside it, and what the target's own loader read back."""
 
     format_version: Literal[1]

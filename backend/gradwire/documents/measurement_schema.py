@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 from typing import Literal
 from . import plan_schema
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Workload:
+class Workload(Struct, frozen=True, kw_only=True):
     """What must be equal between two runs before an efficiency may be computed from them."""
 
     model: str
@@ -37,8 +36,7 @@ class Workload:
     """Kind and name of the device."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hardware:
+class Hardware(Struct, frozen=True, kw_only=True):
     """The machine of rank 0; no host name, no address."""
 
     device_name: str
@@ -55,8 +53,7 @@ class Hardware:
     """Short hash of the entries above: equal on equal machines."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Steps:
+class Steps(Struct, frozen=True, kw_only=True):
     """How many optimizer steps were trained and timed."""
 
     trained: int
@@ -67,8 +64,7 @@ class Steps:
     """Steps that the timings rest on."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Throughput:
+class Throughput(Struct, frozen=True, kw_only=True):
     """Work per second over the timed steps; null where no step was timed. Each data-parallel rank's tokens count once, over all its micro-steps."""
 
     samples_per_second: float | None
@@ -87,8 +83,7 @@ class Throughput:
     """Tokens in the timed steps, over all ranks."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepSeconds:
+class StepSeconds(Struct, frozen=True, kw_only=True):
     """Seconds per timed optimizer step; null where no step was timed."""
 
     median: float | None
@@ -107,8 +102,7 @@ class StepSeconds:
     """The slowest rank's median step less the fastest rank's; small where collectives hold the ranks together."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MicroStepSeconds:
+class MicroStepSeconds(Struct, frozen=True, kw_only=True):
     """Seconds per micro-step, one forward and backward pass, over all ranks and timed steps; the last one of a step contains its collectives."""
 
     median: float
@@ -123,8 +117,7 @@ class MicroStepSeconds:
     """Micro-steps in the figures above, over all ranks."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Traffic:
+class Traffic(Struct, frozen=True, kw_only=True):
     """Means over the timed optimizer steps of one rank."""
 
     gradient_bytes: float
@@ -137,8 +130,7 @@ class Traffic:
     """Seconds during which at least one collective was under way, hidden behind compute or not; null where torch's own code runs them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Buckets:
+class Buckets(Struct, frozen=True, kw_only=True):
     """Sizes of the buckets in which DDP reduced gradients, and where they come from."""
 
     bucket_cap_mb: float
@@ -155,8 +147,7 @@ class Buckets:
     """Speed of a link in each direction in a large all-reduce, measured before training; null where the sizes were given."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TimeSplit:
+class TimeSplit(Struct, frozen=True, kw_only=True):
     """Mean seconds per timed optimizer step, by what the median rank spent them on; the parts sum to the mean step."""
 
     input_wait: float
@@ -177,8 +168,7 @@ class TimeSplit:
     """Rank that the others waited for most; null where none stands out or that was not recorded."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True, kw_only=True):
     """Peak memory, the largest over all ranks."""
 
     peak_device_allocated_bytes: int | None
@@ -189,8 +179,7 @@ class Memory:
     """Most bytes of main memory that the process held (resident set)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Utilization:
+class Utilization(Struct, frozen=True, kw_only=True):
     """Model FLOP/s against the device's peak."""
 
     model_flops_per_second_per_rank: float | None
@@ -213,8 +202,7 @@ class Utilization:
     """The vendor's document, or what was measured; null without a peak."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Measurement:
+class Measurement(Struct, frozen=True, kw_only=True):
     """One training run, measured: seconds, bytes and tokens; shares are fractions 0..1."""
 
     format_version: Literal[1]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import Literal
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MatmulRate:
+class MatmulRate(Struct, frozen=True, kw_only=True):
     """The fastest of several sizes of square products of one data type."""
 
     dtype: Literal["fp32", "bf16", "fp16"]
@@ -20,8 +19,7 @@ class MatmulRate:
     """2 x size^3 over the seconds of one product."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MatmulPeak:
+class MatmulPeak(Struct, frozen=True, kw_only=True):
     """The fastest matrix products that one device was seen to do: `gradwire doctor --peak`."""
 
     format_version: Literal[1]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from typing import Literal
-from dataclasses import dataclass
+from msgspec import Struct
 from . import recipe_schema
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class World:
+class World(Struct, frozen=True, kw_only=True):
     """The processes of the job."""
 
     world_size: int
@@ -23,8 +22,7 @@ class World:
     """Collective library: nccl on cuda, gloo on cpu."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Batch:
+class Batch(Struct, frozen=True, kw_only=True):
     """How many sequences and tokens one optimizer step takes."""
 
     batch_size_per_gpu: int
@@ -39,8 +37,7 @@ class Batch:
     """global_batch_size x sequence_length; null without a model."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SettledPipeline:
+class SettledPipeline(Struct, frozen=True, kw_only=True):
     """The pipeline with every number known."""
 
     stages: int
@@ -53,8 +50,7 @@ class SettledPipeline:
     """Idle share of the step for equal stages, (stages - 1) / (chunks + stages - 1); a fraction."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelSize:
+class ModelSize(Struct, frozen=True, kw_only=True):
     """Counted from the model's configuration."""
 
     parameters: int
@@ -65,8 +61,7 @@ class ModelSize:
     """Model FLOPs per token, forward and backward: 6 x (parameters - embedding_parameters) + 12 x layers x hidden_size x sequence_length; attention counted whole (not halved for causality), recomputation not counted."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """A recipe settled for one backend and one world: every number is known. `gradwire.train` runs it."""
 
     format_version: Literal[1]

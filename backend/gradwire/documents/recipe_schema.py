@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import Any, Literal
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Model:
+class Model(Struct, frozen=True, kw_only=True):
     """A decoder-only language model built from its configuration with random weights."""
 
     family: Literal["gpt2", "llama"]
@@ -30,16 +29,14 @@ class Model:
     """Whether the output projection shares the input embedding's weights."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Data:
+class Data(Struct, frozen=True, kw_only=True):
     """Text read as bytes, cut into sequences in an order fixed by the seed."""
 
     path: str | None = None
     """A text file, or a folder whose text files are read in name order. Absent: the source files of the Python standard library."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Training:
+class Training(Struct, frozen=True, kw_only=True):
     """Optimizer, precision, batch and size of the job."""
 
     precision: Literal["fp32", "bf16-mixed", "bf16-true", "fp16-mixed"] = "fp32"
@@ -82,8 +79,7 @@ class Training:
     """Seed of the weights and of the order of the data; the same on every rank."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Compression:
+class Compression(Struct, frozen=True, kw_only=True):
     """Gradient compression under plain DDP."""
 
     method: Literal[
@@ -108,8 +104,7 @@ class Compression:
     """topk: share of each bucket's elements that a rank sends, as a fraction; each takes 8 bytes per other rank, so at 1 / topk_fraction ranks nothing is saved."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Overlap:
+class Overlap(Struct, frozen=True, kw_only=True):
     """DDP's reduction settings."""
 
     bucket_cap_mb: float | Literal["auto"] | None = None
@@ -124,16 +119,14 @@ class Overlap:
     """Whether each step searches for parameters that took no part in it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DataParallelism:
+class DataParallelism(Struct, frozen=True, kw_only=True):
     """What data-parallel ranks replicate and what they shard."""
 
     strategy: Literal["ddp", "zero1", "zero2", "zero3", "fsdp"] = "ddp"
     """ddp: everything replicated; zero1, zero2, zero3: optimizer state, then gradients, then parameters sharded by DeepSpeed; fsdp: all three sharded by torch's fully_shard."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pipeline:
+class Pipeline(Struct, frozen=True, kw_only=True):
     """Layers split over stages, each batch cut into chunks that flow through them."""
 
     chunks: int
@@ -144,16 +137,14 @@ class Pipeline:
     """Order of forward and backward passes: gpipe (all forward, then all backward) or 1f1b (one of each in turn; fewer activations kept)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeasurementOptions:
+class MeasurementOptions(Struct, frozen=True, kw_only=True):
     """What the throughput meter leaves out."""
 
     warmup_steps: int = 3
     """First optimizer steps that are trained but not timed."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Backends:
+class Backends(Struct, frozen=True, kw_only=True):
     """Keys in a backend's own spelling."""
 
     accelerate: dict[str, Any] = field(default_factory=dict)
@@ -162,8 +153,7 @@ class Backends:
     """Top-level keys of DeepSpeed's JSON config."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Communication:
+class Communication(Struct, frozen=True, kw_only=True):
     """How gradients are averaged between ranks."""
 
     compression: Compression = field(default_factory=lambda: Compression())
@@ -172,8 +162,7 @@ class Communication:
     """How reduction overlaps with the backward pass (DDP)."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Parallelism:
+class Parallelism(Struct, frozen=True, kw_only=True):
     """How the work is split over ranks."""
 
     data: DataParallelism = field(default_factory=lambda: DataParallelism())
@@ -182,8 +171,7 @@ class Parallelism:
     """Layers split over stages; absent: no pipeline."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recipe:
+class Recipe(Struct, frozen=True, kw_only=True):
     """What is trained, how gradients travel, and how the work is split. Never names a backend."""
 
     extends: str | None = None

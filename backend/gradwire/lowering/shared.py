@@ -113,7 +113,7 @@ def refuse_overlap(plan: Plan, limit: str, *, names: tuple[str, ...] | None = No
             nearest=f"{name} left out",
             fallback={f"communication.overlap.{name}": getattr(default, name)},
         )
-        for name in names or tuple(Overlap.__dataclass_fields__)
+        for name in names or tuple(Overlap.__struct_fields__)
         if getattr(asked, name) != getattr(default, name)
     ]
 

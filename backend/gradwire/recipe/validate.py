@@ -1,4 +1,4 @@
-"""Step three: the merged document against the schema, every violation at once, then the frozen dataclasses."""
+"""Step three: the merged document against the schema, every violation at once, then the frozen structs."""
 
 from __future__ import annotations
 
