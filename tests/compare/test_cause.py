@@ -98,8 +98,8 @@ def test_what_is_compressed_is_not_told_to_compress(ran: Make, situation: Situat
 def test_a_slow_link_is_told_from_a_small_batch(situation: Situation) -> None:
     waiting = split(compute=0.2, optimizer=0.05, exposed_communication=0.9)
     few = dataclasses.replace(situation, workload=replace(situation.workload, batch_size_per_gpu=1))
-    slow = replace(few, gradient_bytes=20_000_000)
-    fast = replace(few, gradient_bytes=2_000_000_000)
+    slow = dataclasses.replace(few, gradient_bytes=20_000_000)
+    fast = dataclasses.replace(few, gradient_bytes=2_000_000_000)
     assert causes_of(waiting, slow, explains_loss=True)[0].kind == "communication-bound"
     assert "33.3 MB/s at most, which is a slow link" in causes_of(waiting, slow, explains_loss=True)[0].evidence
     assert causes_of(waiting, fast, explains_loss=True)[0].kind == "batch-too-small"
@@ -153,7 +153,7 @@ def test_a_straggler_is_named_by_rank_and_node(situation: Situation) -> None:
 def test_more_processes_than_cores_come_before_all_else(situation: Situation) -> None:
     crowded = dataclasses.replace(situation, cpu_count=2)
     assert causes_of(PLANTED["input-bound"], crowded)[0].kind == "crowded-machine"
-    assert causes_of(PLANTED["input-bound"], replace(crowded, device="cuda"))[0].kind == "input-bound"
+    assert causes_of(PLANTED["input-bound"], dataclasses.replace(crowded, device="cuda"))[0].kind == "input-bound"
 
 
 def test_a_step_of_compute_has_no_cause(situation: Situation) -> None:
