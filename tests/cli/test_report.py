@@ -9,7 +9,8 @@ import pytest
 
 from gradwire.documents.recipe_schema import Model, Recipe, Training
 from gradwire.measure.hardware import with_fingerprint
-from gradwire.measure.measurement import RankRecord, build_measurement, write_measurement
+from gradwire.measure.measurement import build_measurement, write_measurement
+from gradwire.measure.totals import RankRecord
 from gradwire.plan import settle
 from tests.cli.command_runner import Said
 

@@ -14,7 +14,8 @@ from gradwire.documents.measurement_schema import Measurement, TimeSplit
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import MeasurementOptions, Model, Parallelism, Pipeline, Recipe, Training
 from gradwire.measure.hardware import with_fingerprint
-from gradwire.measure.measurement import RankRecord, build_measurement
+from gradwire.measure.measurement import build_measurement
+from gradwire.measure.totals import RankRecord
 from gradwire.plan import Backend, Device, settle
 
 TINY = Model(family="gpt2", hidden_size=8, layers=1, attention_heads=1, sequence_length=16)

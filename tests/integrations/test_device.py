@@ -18,11 +18,23 @@ end = meter.read()                                   # 13
 meter.step(samples=2, tokens=9, at=end)
 meter.pause(at=end)
 meter.resume()                                       # 20
-meter.step(samples=1, tokens=4)                      # 24
+meter.step(samples=1, tokens=4, slots=6)             # 24
+assert meter.finished() is meter.result()
 result = meter.result()
 assert result.step_seconds == (2.0, 1.0, 4.0), result.step_seconds
 assert result.tokens == (7, 9, 4) and result.paused_seconds == 7.0
 assert result.tokens_per_second == 13 / 5.0
+assert result.slots == (7, 9, 6)
+
+again = DeviceMeter("cpu", warmup_steps=1, counts=False, clock=lambda: next(later))
+later = iter([0.0, 1.0, 3.0])
+again.load_state_dict(result.state_dict())
+again.start()
+again.step(samples=2, tokens=9)
+again.step(samples=2, tokens=9)
+resumed = again.result()
+assert resumed.step_seconds == (2.0, 1.0, 4.0, 1.0, 2.0) and resumed.timed == (1, 2, 4)
+assert resumed.tokens == (7, 9, 4, 0, 0)
 """
 
 ON_CUDA = """
@@ -36,12 +48,13 @@ meter.start()
 for _ in range(20):
     for _ in range(10):
         matrix @ matrix
-    meter.step(samples=1, tokens=matrix.shape[0])
+    meter.step(samples=1, tokens=(matrix[0] * 0 + 1).sum().long())
 queued = time.perf_counter() - began
 result = meter.result()
 took = time.perf_counter() - began
 assert queued < 0.5 * took, (queued, took)
 assert abs(result.timed_seconds / took - 1) < 0.05, (result.timed_seconds, took)
+assert result.tokens == (8192,) * 20
 """
 
 

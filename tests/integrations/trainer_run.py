@@ -97,7 +97,7 @@ def main() -> None:
         "step_seconds": meter.step_seconds,
         "samples": meter.samples,
         "tokens": meter.tokens,
-        "slots": callback.slots,
+        "slots": meter.slots,
         "excluded_seconds": meter.paused_seconds,
     }
     rank = os.environ.get("RANK", "0")

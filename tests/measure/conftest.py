@@ -11,7 +11,8 @@ from gradwire.documents.measurement_schema import Hardware, Measurement
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import MeasurementOptions, Model, Parallelism, Pipeline, Recipe, Training
 from gradwire.measure.hardware import with_fingerprint
-from gradwire.measure.measurement import RankRecord, build_measurement
+from gradwire.measure.measurement import build_measurement
+from gradwire.measure.totals import RankRecord
 from gradwire.plan import Device, settle
 
 PlanMaker = Callable[..., Plan]

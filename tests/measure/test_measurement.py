@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradwire.documents.measurement_schema import Energy
 from gradwire.documents.recipe_schema import Pipeline
 from gradwire.errors import UsageError
+from gradwire.measure.energy import DeviceEnergy
 from gradwire.measure.measurement import read_measurement, write_measurement
 
 Make = Callable[..., Any]
@@ -187,3 +190,40 @@ def test_a_measurement_that_is_none_is_refused_with_every_violation(
         read_measurement(path)
     assert "backend: 'mpi' is not one of" in str(caught.value)
     assert "steps.warmup: 1.0 is not of type 'integer'" in str(caught.value)
+
+
+def test_a_step_in_which_a_clock_jumped_on_one_rank_is_timed_on_none(plan: Make, record: Make, measure: Make) -> None:
+    jumped = replace(record([1.0, 0.0, 1.0]), untimed_steps=[1], notes=["the clock went backwards in step 2"])
+    measurement = measure(plan(warmup_steps=0), [record([1.0, 90.0, 1.0]), jumped])
+    assert (measurement.steps.trained, measurement.steps.timed) == (3, 2)
+    assert (measurement.step_seconds.median, measurement.step_seconds.maximum) == (1.0, 1.0)
+    assert measurement.throughput.tokens_per_second == 128.0
+    assert measurement.notes == ["rank 1: the clock went backwards in step 2"]
+
+
+def test_padding_and_excluded_time_are_reported(plan: Make, record: Make, measure: Make) -> None:
+    padded = replace(record([2.0, 2.0]), slots=[96, 80], paused_seconds=7.5)
+    measurement = measure(plan(warmup_steps=0), [padded, record([1.0, 2.0])])
+    assert (measurement.throughput.timed_tokens, measurement.throughput.timed_slots) == (256, 304)
+    assert (measurement.throughput.tokens_per_second, measurement.throughput.slots_per_second) == (64.0, 76.0)
+    assert measurement.steps.excluded_seconds == 7.5
+
+
+def test_energy_is_summed_over_devices_that_ranks_may_share(plan: Make, record: Make, measure: Make) -> None:
+    one = DeviceEnergy(joules=600.0, seconds=3.0, device="a", reason=None)
+    other = DeviceEnergy(joules=300.0, seconds=3.0, device="b", reason=None)
+    apart = measure(plan(warmup_steps=0), [replace(record([1.5]), energy=each) for each in (one, other)])
+    assert apart.energy == Energy(joules=900.0, joules_per_token=900 / 128, mean_watts_per_device=150.0, reason=None)
+    shared = measure(plan(warmup_steps=0), [replace(record([1.5]), energy=one)] * 2)
+    assert (shared.energy.joules, shared.energy.mean_watts_per_device) == (600.0, 200.0)
+
+
+def test_energy_that_one_device_does_not_report_is_none_with_its_reason(
+    plan: Make, record: Make, measure: Make
+) -> None:
+    known = DeviceEnergy(joules=600.0, seconds=3.0, device="a", reason=None)
+    unknown = DeviceEnergy(joules=None, seconds=3.0, device="b", reason="too old")
+    energy = measure(plan(), [replace(record([1.0]), energy=each) for each in (known, unknown)]).energy
+    assert energy == Energy(joules=None, joules_per_token=None, mean_watts_per_device=None, reason="too old")
+    half = measure(plan(), [replace(record([1.0]), energy=each) for each in (known, None)]).energy
+    assert half.reason == "not every rank asked its device for it"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -158,26 +160,138 @@ def test_the_record_has_every_step_and_the_peaks() -> None:
     record = meter.record(peak_process_bytes=7, peak_device_allocated_bytes=5, peak_device_reserved_bytes=6)
     assert record.step_seconds == [1.0, 2.0]
     assert (record.samples, record.tokens) == ([4, 4], [64, 64])
+    assert (record.slots, record.untimed_steps, record.paused_seconds, record.notes) == ([64, 64], [0], 0.0, [])
     assert record.peak_process_bytes == 7
     assert (record.peak_device_allocated_bytes, record.peak_device_reserved_bytes) == (5, 6)
 
 
-def test_a_clock_that_goes_backwards_is_refused_and_the_step_is_not_recorded() -> None:
-    meter, clock = started()
-    clock.turn(1.0)
-    meter.step(samples=1, tokens=1)
-    clock.turn(-0.5)
-    with pytest.raises(UsageError, match=r"went backwards, from 1001\.0 to 1000\.5 .* time\.perf_counter"):
-        meter.step(samples=1, tokens=1)
-    assert meter.step_seconds == (1.0,)
+def run_steps(meter: ThroughputMeter, clock: Clock, seconds: Sequence[float]) -> None:
+    for took in seconds:
+        clock.turn(took)
+        meter.step(samples=2, tokens=8)
 
 
-def test_a_clock_that_goes_backwards_in_a_pause_is_refused() -> None:
+def test_a_clock_that_goes_backwards_costs_the_step_its_timing_and_nothing_else() -> None:
     meter, clock = started()
+    run_steps(meter, clock, [1.0, -3600.0, 0.5, 0.25])
+    assert meter.step_seconds == (1.0, 0.0, 0.5, 0.25)
+    assert meter.jumped_steps == (1,)
+    assert meter.timed == (0, 2, 3)
+    assert (meter.timed_seconds, meter.timed_tokens, meter.tokens_per_second) == (1.75, 24, 24 / 1.75)
+    assert meter.notes == (
+        "the clock went backwards in step 2, left out of every timing: "
+        "use a monotonic clock, such as time.perf_counter",
+    )
+
+
+def test_a_clock_that_goes_backwards_in_a_pause_harms_no_step() -> None:
+    meter, clock = started()
+    clock.turn(0.5)
     meter.pause()
-    clock.turn(-1.0)
-    with pytest.raises(UsageError, match="went backwards"):
-        meter.resume()
+    clock.turn(-1000.0)
+    meter.resume()
+    clock.turn(0.25)
+    meter.step(samples=1, tokens=1)
+    assert (meter.step_seconds, meter.paused_seconds, meter.jumped_steps) == ((0.75,), 0.0, ())
+
+
+def test_a_clock_that_is_put_forward_by_hours_is_left_out_and_said() -> None:
+    meter, clock = started(warmup_steps=1)
+    run_steps(meter, clock, [9000.0, 1.0, 7200.0, 1.0, 2.0])
+    assert meter.jumped_steps == (2,)
+    assert (meter.timed, meter.timed_seconds, meter.tokens_per_second) == ((1, 3, 4), 4.0, 6.0)
+    assert meter.notes == (
+        "step 3 took up to 7,200 s, more than 100 times the median step: taken for a jump of the clock "
+        "(the time was set, or the machine slept) and left out of every timing",
+    )
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [
+        [3599.0, 1.0, 1.0],  # a slow step, not an hour
+        [3600.0, 36.5, 37.0],  # an hour among long steps
+        [7200.0],  # nothing to hold it against
+        [7200.0, 7200.0],
+    ],
+)
+def test_a_long_step_is_not_taken_for_a_jump(seconds: list[float]) -> None:
+    meter, clock = started()
+    run_steps(meter, clock, seconds)
+    assert (meter.jumped_steps, meter.notes) == ((), ())
+    assert meter.timed_seconds == sum(seconds)
+
+
+def test_steps_of_hours_can_be_asked_for() -> None:
+    clock = Clock()
+    meter = ThroughputMeter(clock=clock, jump_seconds=None)
+    meter.start()
+    run_steps(meter, clock, [1.0, 7200.0])
+    assert meter.timed_seconds == 7201.0
+
+
+def test_many_jumps_are_said_in_one_sentence() -> None:
+    meter, clock = started()
+    run_steps(meter, clock, [-1.0] * 7 + [1.0])
+    assert "in steps 1, 2, 3, 4, 5 and 2 more, left out" in meter.notes[0]
+
+
+def test_padding_is_in_the_slots_and_not_in_the_tokens() -> None:
+    meter, clock = started()
+    for tokens, slots in ((30, 64), (17, 32), (5, None)):
+        clock.turn(0.5)
+        meter.step(samples=2, tokens=tokens, slots=slots)
+    assert (meter.tokens, meter.slots) == ((30, 17, 5), (64, 32, 5))
+    assert (meter.tokens_per_second, meter.slots_per_second) == (52 / 1.5, 101 / 1.5)
+    assert (meter.timed_tokens, meter.timed_slots) == (52, 101)
+
+
+def test_ranks_that_share_a_batch_count_it_once() -> None:
+    # A tensor-parallel pair: both are given the same 4 sequences of 16 tokens.
+    clock = Clock()
+    pair = [ThroughputMeter(clock=clock, counts=rank == 0) for rank in range(2)]
+    for meter in pair:
+        meter.start()
+    clock.turn(2.0)
+    for meter in pair:
+        meter.step(samples=4, tokens=64, slots=80)
+    assert sum(meter.timed_tokens for meter in pair) == 64
+    assert sum(meter.timed_slots for meter in pair) == 80
+    assert [meter.samples_per_second for meter in pair] == [2.0, 0.0]
+    assert [meter.step_seconds for meter in pair] == [(2.0,), (2.0,)]
+
+
+def test_a_resumed_run_goes_on_where_the_checkpoint_was_and_warms_up_again() -> None:
+    first, clock = started(warmup_steps=1)
+    run_steps(first, clock, [5.0, 1.0])
+    first.pause()
+    clock.turn(10.0)
+    first.resume()
+    run_steps(first, clock, [-7.0, 2.0])
+    saved = json.loads(json.dumps(first.state_dict()))
+    clock.turn(0.5)  # a step that the checkpoint does not hold
+
+    later = Clock(now=3.0)
+    second = ThroughputMeter(clock=later, warmup_steps=1)
+    second.load_state_dict(saved)
+    second.start()
+    run_steps(second, later, [8.0, 4.0])
+    assert second.step_seconds == (5.0, 1.0, 0.0, 2.0, 8.0, 4.0)
+    assert second.timed == (1, 3, 5)
+    assert second.timed_seconds == 7.0
+    assert second.tokens == (8,) * 6
+    assert (second.jumped_steps, second.paused_seconds) == ((2,), 10.0)
+
+
+def test_a_state_that_is_none_is_refused() -> None:
+    meter, _ = started()
+    with pytest.raises(UsageError, match=r"load_state_dict\(\) comes before start\(\)"):
+        meter.load_state_dict(meter.state_dict())
+    fresh = ThroughputMeter(clock=Clock())
+    with pytest.raises(UsageError, match="not the state of a ThroughputMeter: it has epoch"):
+        fresh.load_state_dict({"epoch": 3})
+    with pytest.raises(UsageError, match="not the state of a ThroughputMeter"):
+        fresh.load_state_dict({**fresh.state_dict(), "tokens": [1]})
 
 
 @pytest.mark.parametrize("reading", [math.nan, math.inf])

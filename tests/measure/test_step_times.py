@@ -13,17 +13,17 @@ Make = Callable[..., Any]
 
 
 def test_the_spread_is_between_the_ranks_own_medians() -> None:
-    times = step_times([[9.0, 1.0, 2.0, 3.0], [9.0, 1.0, 1.0, 9.0], [0.0, 4.0, 4.0, 4.0]], warmup=1)
+    times = step_times([[9.0, 1.0, 2.0, 3.0], [9.0, 1.0, 1.0, 9.0], [0.0, 4.0, 4.0, 4.0]], timed=[1, 2, 3])
     assert times.each == [9.0, 4.0, 4.0, 9.0]
     assert times.rank_spread == 4.0 - 1.0
 
 
 def test_one_rank_has_no_spread() -> None:
-    assert step_times([[1.0, 2.0]], warmup=0).rank_spread == 0.0
+    assert step_times([[1.0, 2.0]], timed=[0, 1]).rank_spread == 0.0
 
 
 def test_without_a_timed_step_there_is_no_figure() -> None:
-    times = step_times([[1.0, 2.0]], warmup=2)
+    times = step_times([[1.0, 2.0]], timed=[])
     assert (times.median, times.p95, times.maximum, times.rank_spread) == (None, None, None, None)
 
 

@@ -62,6 +62,8 @@ class Steps(Struct, frozen=True, kw_only=True):
     """First steps left out of every timing."""
     timed: int
     """Steps that the timings rest on."""
+    excluded_seconds: float | None = None
+    """Seconds between the first step and the last that are in no step: evaluation, checkpoints, logging; null where nobody measured them."""
 
 
 class Throughput(Struct, frozen=True, kw_only=True):
@@ -80,7 +82,11 @@ class Throughput(Struct, frozen=True, kw_only=True):
     timed_samples: int
     """Sequences in the timed steps, over all ranks."""
     timed_tokens: int
-    """Tokens in the timed steps, over all ranks."""
+    """Tokens in the timed steps, over all ranks; padding is not counted where it is known."""
+    slots_per_second: float | None = None
+    """As tokens_per_second, with padding counted."""
+    timed_slots: int | None = None
+    """As timed_tokens, with padding counted; null where nobody counted it."""
 
 
 class StepSeconds(Struct, frozen=True, kw_only=True):
@@ -179,7 +185,26 @@ class Memory(Struct, frozen=True, kw_only=True):
     """Most bytes of main memory that the process held (resident set)."""
 
 
+<<<<<<< HEAD
 class Utilization(Struct, frozen=True, kw_only=True):
+=======
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Energy:
+    """What the devices took from the first timed step to the last, pauses in between included; the rest of the machine is not in it."""
+
+    joules: float | None
+    """Sum over all devices; null where a device does not report it."""
+    joules_per_token: float | None
+    """joules / timed_tokens; null without tokens."""
+    mean_watts_per_device: float | None
+    """joules per second and device."""
+    reason: str | None
+    """Why joules is null; null when it is not."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Utilization:
+>>>>>>> b145b61 (Meter: padding, shared batches, checkpoints, clocks that jump, energy)
     """Model FLOP/s against the device's peak."""
 
     model_flops_per_second_per_rank: float | None
@@ -247,3 +272,5 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """Seconds per micro-step; null where they were not recorded, and in a pipeline, whose chunks interleave."""
     buckets: Buckets | None = None
     """The sizes in which DDP reduced gradients; null where DDP reduced none."""
+    energy: Energy | None = None
+    """What the devices took, as they report it; null where nobody asked them."""

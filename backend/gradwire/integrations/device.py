@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, SupportsIndex, SupportsInt
 
@@ -20,8 +20,10 @@ Reading = Any
 class _Call:
     verb: Literal["start", "step", "pause", "resume"]
     reading: Reading
+    ready: Reading
     samples: SupportsInt = 0
     tokens: SupportsInt = 0
+    slots: SupportsInt | None = None
 
 
 class DeviceMeter:
@@ -36,7 +38,8 @@ class DeviceMeter:
 
     On cuda each call puts an event into the current stream and returns at once; a step lasts until the device has
     finished what was queued before its event. Events are read when they are over, at the latest in `result`. On cpu
-    the clock is read there and then. `pause` and `resume` leave out what is not training.
+    the clock is read there and then. `pause` and `resume` leave out what is not training. `counts` is False on ranks
+    whose batch another rank counts (see `gradwire.integrations.parallel`).
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class DeviceMeter:
         device: torch.device | str,
         *,
         warmup_steps: SupportsIndex = 0,
+        counts: bool = True,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._is_cuda = torch.device(device).type == "cuda"
@@ -51,7 +55,7 @@ class DeviceMeter:
         self._calls: deque[_Call] = deque()
         self._before: Reading = None
         self._now = 0.0
-        self._meter = ThroughputMeter(clock=lambda: self._now, warmup_steps=warmup_steps)
+        self._meter = ThroughputMeter(clock=lambda: self._now, warmup_steps=warmup_steps, counts=counts)
 
     def read(self) -> Reading:
         """Return this moment, for `at` of the other calls."""
@@ -63,22 +67,38 @@ class DeviceMeter:
 
     def start(self, *, at: Reading = None) -> None:
         """Begin the first step; once. `at`, here and below: a moment that was read, None: now."""
-        self._call(_Call(verb="start", reading=self._moment(at)))
+        self._call("start", at)
 
-    def step(self, *, samples: SupportsInt, tokens: SupportsInt, at: Reading = None) -> None:
+    def step(
+        self, *, samples: SupportsInt, tokens: SupportsInt, slots: SupportsInt | None = None, at: Reading = None
+    ) -> None:
         """End an optimizer step, and begin the next one; counts are this rank's, over all micro-steps.
 
-        A count may be a tensor on the device, which is read late as well.
+        `slots` are tokens with padding (None: there is none). A count may be a tensor on the device, which is read
+        late as well.
         """
-        self._call(_Call(verb="step", reading=self._moment(at), samples=samples, tokens=tokens))
+        reading = self._moment(at)
+        ready = reading
+        if self._is_cuda:
+            given = (samples, tokens, slots)
+            samples, tokens, slots = (_on_host(count) for count in given)
+            # Read before the copies, the event would not say when they have arrived.
+            ready = reading if samples is given[0] and tokens is given[1] and slots is given[2] else self.read()
+        self._append(_Call(verb="step", reading=reading, ready=ready, samples=samples, tokens=tokens, slots=slots))
 
     def pause(self, *, at: Reading = None) -> None:
         """Stop the clock, now or at an earlier moment after the last call."""
-        self._call(_Call(verb="pause", reading=self._moment(at)))
+        self._call("pause", at)
 
     def resume(self, *, at: Reading = None) -> None:
         """Let the clock run on."""
-        self._call(_Call(verb="resume", reading=self._moment(at)))
+        self._call("resume", at)
+
+    def finished(self) -> ThroughputMeter:
+        """Return the meter with the steps that the device has finished; waits for nothing."""
+        while self._calls and (not self._is_cuda or self._calls[0].ready.query()):
+            self._replay(self._calls.popleft())
+        return self._meter
 
     def result(self) -> ThroughputMeter:
         """Return the meter with all calls so far in it, after waiting for the device to get there.
@@ -86,18 +106,23 @@ class DeviceMeter:
         Raises UsageError for calls in an order that makes no sense.
         """
         if self._calls and self._is_cuda:
-            self._calls[-1].reading.synchronize()
-        while self._calls:
-            self._replay(self._calls.popleft())
-        return self._meter
+            self._calls[-1].ready.synchronize()
+        return self.finished()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put the steps of an earlier run before those to come: the `state_dict` of its `result`; before `start`."""
+        self._meter.load_state_dict(state)
 
     def _moment(self, at: Reading) -> Reading:
         return self.read() if at is None else at
 
-    def _call(self, call: _Call) -> None:
+    def _call(self, verb: Literal["start", "pause", "resume"], at: Reading) -> None:
+        reading = self._moment(at)
+        self._append(_Call(verb=verb, reading=reading, ready=reading))
+
+    def _append(self, call: _Call) -> None:
         self._calls.append(call)
-        while self._calls and (not self._is_cuda or self._calls[0].reading.query()):
-            self._replay(self._calls.popleft())
+        self.finished()
 
     def _replay(self, call: _Call) -> None:
         if not self._is_cuda:
@@ -110,8 +135,16 @@ class DeviceMeter:
             case "start":
                 self._meter.start()
             case "step":
-                self._meter.step(samples=int(call.samples), tokens=int(call.tokens))
+                slots = None if call.slots is None else int(call.slots)
+                self._meter.step(samples=int(call.samples), tokens=int(call.tokens), slots=slots)
             case "pause":
                 self._meter.pause()
             case "resume":
                 self._meter.resume()
+
+
+def _on_host(count: Any) -> Any:
+    """Return a count on the device as a copy that arrives later, in pinned memory: int() of it waits for nothing."""
+    if not isinstance(count, torch.Tensor) or count.device.type != "cuda":
+        return count
+    return torch.empty(count.shape, dtype=count.dtype, pin_memory=True).copy_(count, non_blocking=True)

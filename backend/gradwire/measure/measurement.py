@@ -4,41 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from gradwire.documents.measurement_schema import (
-    Buckets,
-    Hardware,
-    Measurement,
-    Memory,
-    Steps,
-    Throughput,
-    TimeSplit,
-)
+from gradwire.documents.measurement_schema import Buckets, Hardware, Measurement, Steps, Throughput, TimeSplit
 from gradwire.documents.plan_schema import Plan
 from gradwire.measure.document import document_text, read_document, write_text
+from gradwire.measure.energy import energy_of
 from gradwire.measure.matmul_peak import RunPeak
 from gradwire.measure.step_times import micro_step_times, step_times
+from gradwire.measure.totals import RankRecord, Totals, memory_of, throughput_of, totals_of
 from gradwire.measure.traffic import StepTraffic, mean_traffic
 from gradwire.measure.utilization import utilization_of
 from gradwire.measure.workload import workload_of
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankRecord:
-    """What one rank measured: one entry per optimizer step, warm-up steps included.
-
-    Samples and tokens are those the rank read itself, over all micro-steps; a rank that reads none (a later
-    pipeline stage) has zeros. Peaks are bytes; None: the rank has no device memory.
-    """
-
-    step_seconds: list[float]
-    samples: list[int]
-    tokens: list[int]
-    peak_device_allocated_bytes: int | None
-    peak_device_reserved_bytes: int | None
-    peak_process_bytes: int
 
 
 def build_measurement(
@@ -67,12 +44,10 @@ def build_measurement(
     numbers need one. Raises ValueError where the records contradict the plan or each other.
     """
     _check(plan, ranks, losses, gradient_norms, traffic)
-    samples = [sum(counts) for counts in zip(*(rank.samples for rank in ranks), strict=True)]
-    tokens = [sum(counts) for counts in zip(*(rank.tokens for rank in ranks), strict=True)]
-    trained = len(samples)
+    totals = totals_of(ranks, warmup_steps=plan.recipe.measurement.warmup_steps)
+    trained = len(totals.seconds)
     warmup = min(plan.recipe.measurement.warmup_steps, trained)
-    timing = step_times([rank.step_seconds for rank in ranks], warmup=warmup)
-    throughput = _throughput(timing.each[warmup:], sum(samples[warmup:]), sum(tokens[warmup:]), plan.world.world_size)
+    throughput = throughput_of(totals, plan.world.world_size)
     return Measurement(
         format_version=1,
         backend=plan.backend,
@@ -83,24 +58,26 @@ def build_measurement(
         world=plan.world,
         versions=dict(versions),
         hardware=hardware,
-        steps=Steps(trained=trained, warmup=warmup, timed=trained - warmup),
+        steps=Steps(
+            trained=trained,
+            warmup=warmup,
+            timed=len(totals.timed),
+            excluded_seconds=max(rank.paused_seconds for rank in ranks),
+        ),
         throughput=throughput,
-        step_seconds=timing,
+        step_seconds=step_times([rank.step_seconds for rank in ranks], timed=totals.timed),
         micro_step_seconds=micro_step_times(micro_steps),
         communication=mean_traffic(traffic, warmup_steps=warmup),
         buckets=buckets,
         time_split=time_split,
-        memory=Memory(
-            peak_device_allocated_bytes=_largest([rank.peak_device_allocated_bytes for rank in ranks]),
-            peak_device_reserved_bytes=_largest([rank.peak_device_reserved_bytes for rank in ranks]),
-            peak_process_bytes=max(rank.peak_process_bytes for rank in ranks),
-        ),
+        memory=memory_of(ranks),
+        energy=energy_of([rank.energy for rank in ranks], tokens=throughput.timed_tokens),
         utilization=utilization_of(
             plan, hardware.device_name, throughput.tokens_per_second_per_rank, measured_peak=measured_peak
         ),
         losses=[_finite(loss) for loss in losses],
         gradient_norms=[_finite(norm) for norm in gradient_norms],
-        notes=[*notes, *_notes(plan, samples, warmup, throughput, losses)],
+        notes=[*notes, *_clock_notes(ranks), *_notes(plan, totals, throughput, losses)],
     )
 
 
@@ -114,39 +91,24 @@ def write_measurement(path: Path, measurement: Measurement) -> None:
     write_text(path, document_text(measurement, "measurement"))
 
 
-def _throughput(seconds: Sequence[float], samples: int, tokens: int, world_size: int) -> Throughput:
-    total = math.fsum(seconds)
-    samples_per_second = samples / total if total > 0 else None
-    tokens_per_second = tokens / total if total > 0 else None
-    return Throughput(
-        samples_per_second=samples_per_second,
-        tokens_per_second=tokens_per_second,
-        samples_per_second_per_rank=None if samples_per_second is None else samples_per_second / world_size,
-        tokens_per_second_per_rank=None if tokens_per_second is None else tokens_per_second / world_size,
-        timed_seconds=total,
-        timed_samples=samples,
-        timed_tokens=tokens,
-    )
-
-
-def _largest(peaks: Sequence[int | None]) -> int | None:
-    return max((peak for peak in peaks if peak is not None), default=None)
-
-
 def _finite(value: float | None) -> float | None:
     # JSON has no NaN; the note says where one was.
     return value if value is not None and math.isfinite(value) else None
 
 
+def _clock_notes(ranks: Sequence[RankRecord]) -> list[str]:
+    return [f"rank {number}: {note}" for number, rank in enumerate(ranks) for note in rank.notes]
+
+
 def _notes(
     plan: Plan,
-    samples: Sequence[int],
-    warmup: int,
+    totals: Totals,
     throughput: Throughput,
     losses: Sequence[float | None],
 ) -> list[str]:
     notes = []
-    trained, timed = len(samples), len(samples) - warmup
+    samples = totals.samples
+    trained, timed = len(samples), len(totals.timed)
     if not timed:
         asked = plan.recipe.measurement.warmup_steps
         notes.append(
@@ -192,6 +154,7 @@ def _check(
             for number, rank in enumerate(ranks)
             for name in ("step_seconds", "samples", "tokens")
         },
+        **{f"rank {number} slots": len(rank.slots) for number, rank in enumerate(ranks) if rank.slots is not None},
     }
     uneven = [f"{name} has {length}" for name, length in lengths.items() if length != trained]
     if uneven:
@@ -199,5 +162,5 @@ def _check(
     for number, rank in enumerate(ranks):
         if not all(math.isfinite(seconds) and seconds >= 0 for seconds in rank.step_seconds):
             raise ValueError(f"rank {number} recorded a step that took no finite time, at least 0")
-        if min([*rank.samples, *rank.tokens], default=0) < 0:
+        if min([*rank.samples, *rank.tokens, *(rank.slots or ())], default=0) < 0:
             raise ValueError(f"rank {number} counted less than nothing")

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable
-from typing import SupportsIndex
+from collections.abc import Callable, Mapping
+from typing import Any, SupportsIndex
 
 from gradwire.errors import UsageError
-from gradwire.measure.measurement import RankRecord
+from gradwire.measure.clock_jumps import forward_jumps, jump_notes
+from gradwire.measure.totals import RankRecord
+
+JUMP_SECONDS = 3600.0
+_COUNTED = ("samples", "tokens", "slots")
+_STATE_VERSION = 1
 
 
 class ThroughputMeter:
@@ -21,27 +26,41 @@ class ThroughputMeter:
             meter.step(samples=len(batch), tokens=batch.numel())
         print(meter.tokens_per_second)
 
-    `clock` returns seconds and must never go backwards (`time.perf_counter`, not `time.time`). On an accelerator
-    the work is queued: synchronise the device before `start` and before each `step`, or the time of a step is
-    the time it took to queue it. `samples` and `tokens` are those of *this* rank over *all* micro-steps of the
-    optimizer step; a rank that reads no data of its own (a later pipeline stage) counts 0.
+    `clock` returns seconds, best a monotonic one (`time.perf_counter`, not `time.time`). On an accelerator the work
+    is queued: synchronise the device before `start` and before each `step`, or the time of a step is the time it took
+    to queue it. Counts are those of *this* rank over *all* micro-steps of the optimizer step. Ranks that share a batch
+    (of a tensor-, sequence- or pipeline-parallel group) give it to be counted once: all but one have `counts` False.
 
-    Rates are of this rank, over the steps after the first `warmup_steps`, and None until such a step has ended.
-    Misuse raises UsageError, and so does a clock that went backwards: dropping that step would hide that the
-    clock jumps, and its forward jumps cannot be told from slow steps.
+    Rates are of this rank, over the timed steps: neither among the first `warmup_steps` after a start or a resume from
+    a checkpoint, nor with a jump of the clock in them. A clock that goes backwards is a jump; one that is put forward,
+    or a machine that was suspended, can be told from a slow step only by its size: a step of `jump_seconds` or more
+    (None: no limit) that took 100 times the median step. `notes` says which steps those were. Misuse raises UsageError.
     """
 
-    def __init__(self, *, clock: Callable[[], float], warmup_steps: SupportsIndex = 0) -> None:
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float],
+        warmup_steps: SupportsIndex = 0,
+        counts: bool = True,
+        jump_seconds: float | None = JUMP_SECONDS,
+    ) -> None:
         self._clock = clock
         self._warmup_steps = _whole(warmup_steps, "warmup_steps")
+        self._counts = counts
+        self._jump_seconds = jump_seconds
         self._last_reading: float | None = None
+        self._put_back = 0.0
+        self._went_back = False
         self._running_since: float | None = None
         self._paused_since: float | None = None
         self._ran = 0.0
         self._paused_seconds = 0.0
         self._step_seconds: list[float] = []
-        self._samples: list[int] = []
-        self._tokens: list[int] = []
+        self._counted: dict[str, list[int]] = {name: [] for name in _COUNTED}
+        self._warm: list[bool] = []
+        self._backward: list[int] = []
+        self._warm_left = self._warmup_steps
 
     def start(self) -> None:
         """Begin the first step; once."""
@@ -49,14 +68,23 @@ class ThroughputMeter:
             raise UsageError("the meter was started already; use a new one for another run")
         self._running_since = self._read()
 
-    def step(self, *, samples: SupportsIndex, tokens: SupportsIndex) -> None:
-        """End an optimizer step that took `samples` sequences and `tokens` tokens on this rank, and begin the next."""
+    def step(self, *, samples: SupportsIndex, tokens: SupportsIndex, slots: SupportsIndex | None = None) -> None:
+        """End an optimizer step on `samples` sequences and `tokens` tokens of this rank, and begin the next.
+
+        `tokens` are real ones; `slots` counts padding too, and is `tokens` where None.
+        """
         running_since = self._require_running("step")
-        counted = _whole(samples, "samples"), _whole(tokens, "tokens")
+        counted = {"samples": _whole(samples, "samples"), "tokens": _whole(tokens, "tokens")}
+        counted["slots"] = counted["tokens"] if slots is None else _whole(slots, "slots")
         now = self._read()
+        if self._went_back:
+            self._backward.append(len(self._step_seconds))
         self._step_seconds.append(self._ran + (now - running_since))
-        self._samples.append(counted[0])
-        self._tokens.append(counted[1])
+        for name, count in counted.items():
+            self._counted[name].append(count if self._counts else 0)
+        self._warm.append(self._warm_left > 0)
+        self._warm_left = max(0, self._warm_left - 1)
+        self._went_back = False
         self._ran = 0.0
         self._running_since = now
 
@@ -72,14 +100,45 @@ class ThroughputMeter:
         """Let the clock run on after `pause`."""
         if self._paused_since is None:
             raise UsageError("resume() without a pause() before it")
+        went_back = self._went_back
         now = self._read()
+        # What the clock did in a pause is in no step.
+        self._went_back = went_back
         self._paused_seconds += now - self._paused_since
         self._paused_since = None
         self._running_since = now
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the finished steps as plain JSON values, to go into a checkpoint; an unfinished one is left out."""
+        return {
+            "version": _STATE_VERSION,
+            "step_seconds": list(self._step_seconds),
+            "warm": list(self._warm),
+            "backward": list(self._backward),
+            "paused_seconds": self._paused_seconds,
+            **{name: list(counts) for name, counts in self._counted.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put the steps of an earlier run, from its `state_dict`, before those to come; call it before `start`.
+
+        The time between the two runs is in no step, and the first steps are warm-up again: allocators, compilers and
+        file caches begin anew. Raises UsageError after `start`, and for what is no state of this meter's.
+        """
+        if self._last_reading is not None or self._step_seconds:
+            raise UsageError("load_state_dict() comes before start()")
+        lengths = {name: len(state.get(name, ())) for name in ("step_seconds", "warm", *_COUNTED)}
+        if state.get("version") != _STATE_VERSION or len(set(lengths.values())) != 1 or "backward" not in state:
+            raise UsageError(f"not the state of a ThroughputMeter: it has {', '.join(sorted(state)) or 'nothing'}")
+        self._step_seconds = [float(seconds) for seconds in state["step_seconds"]]
+        self._counted = {name: [_whole(count, name) for count in state[name]] for name in _COUNTED}
+        self._warm = [bool(warm) for warm in state["warm"]]
+        self._backward = [_whole(step, "backward") for step in state["backward"]]
+        self._paused_seconds = float(state["paused_seconds"])
+
     @property
     def warmup_steps(self) -> int:
-        """First steps that are recorded but left out of every timed figure."""
+        """First steps, after each start, that are recorded but left out of every timed figure."""
         return self._warmup_steps
 
     @property
@@ -90,12 +149,17 @@ class ThroughputMeter:
     @property
     def samples(self) -> tuple[int, ...]:
         """Sequences of every finished step, warm-up steps included."""
-        return tuple(self._samples)
+        return tuple(self._counted["samples"])
 
     @property
     def tokens(self) -> tuple[int, ...]:
         """Tokens of every finished step, warm-up steps included."""
-        return tuple(self._tokens)
+        return tuple(self._counted["tokens"])
+
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """Tokens of every finished step with padding, warm-up steps included."""
+        return tuple(self._counted["slots"])
 
     @property
     def paused_seconds(self) -> float:
@@ -103,36 +167,60 @@ class ThroughputMeter:
         return self._paused_seconds
 
     @property
+    def jumped_steps(self) -> tuple[int, ...]:
+        """Finished steps, counted from 0, in which the clock jumped; they are in no timed figure."""
+        return tuple(sorted({*self._backward, *self._forward()}))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know of the clock; empty where nothing is to be said."""
+        return tuple(jump_notes(self._step_seconds, backward=self._backward, forward=self._forward()))
+
+    @property
+    def timed(self) -> tuple[int, ...]:
+        """The timed steps, counted from 0."""
+        jumped = set(self.jumped_steps)
+        return tuple(step for step, warm in enumerate(self._warm) if not warm and step not in jumped)
+
+    @property
     def timed_steps(self) -> int:
-        """Finished steps after the warm-up."""
-        return max(0, len(self._step_seconds) - self._warmup_steps)
+        """How many steps are timed."""
+        return len(self.timed)
 
     @property
     def timed_seconds(self) -> float:
         """Seconds of the timed steps."""
-        return math.fsum(self._step_seconds[self._warmup_steps :])
+        return math.fsum(self._step_seconds[step] for step in self.timed)
 
     @property
     def timed_samples(self) -> int:
         """Sequences of the timed steps on this rank."""
-        return sum(self._samples[self._warmup_steps :])
+        return self._timed_sum("samples")
 
     @property
     def timed_tokens(self) -> int:
         """Tokens of the timed steps on this rank."""
-        return sum(self._tokens[self._warmup_steps :])
+        return self._timed_sum("tokens")
+
+    @property
+    def timed_slots(self) -> int:
+        """Tokens of the timed steps on this rank, with padding."""
+        return self._timed_sum("slots")
 
     @property
     def samples_per_second(self) -> float | None:
         """Sequences per second on this rank; None while no time was measured."""
-        seconds = self.timed_seconds
-        return self.timed_samples / seconds if seconds > 0 else None
+        return self._rate("samples")
 
     @property
     def tokens_per_second(self) -> float | None:
         """Tokens per second on this rank; None while no time was measured."""
-        seconds = self.timed_seconds
-        return self.timed_tokens / seconds if seconds > 0 else None
+        return self._rate("tokens")
+
+    @property
+    def slots_per_second(self) -> float | None:
+        """Tokens per second on this rank, with padding; None while no time was measured."""
+        return self._rate("slots")
 
     def record(
         self,
@@ -142,14 +230,31 @@ class ThroughputMeter:
         peak_device_reserved_bytes: int | None = None,
     ) -> RankRecord:
         """Return what this rank measured, with the peaks of its memory in bytes (None: no device memory)."""
+        timed = set(self.timed)
         return RankRecord(
             step_seconds=list(self._step_seconds),
-            samples=list(self._samples),
-            tokens=list(self._tokens),
+            samples=list(self._counted["samples"]),
+            tokens=list(self._counted["tokens"]),
+            slots=list(self._counted["slots"]),
+            untimed_steps=[step for step in range(len(self._warm)) if step not in timed],
+            paused_seconds=self._paused_seconds,
+            notes=list(self.notes),
             peak_device_allocated_bytes=peak_device_allocated_bytes,
             peak_device_reserved_bytes=peak_device_reserved_bytes,
             peak_process_bytes=peak_process_bytes,
         )
+
+    def _forward(self) -> list[int]:
+        timed = {step: self._step_seconds[step] for step, warm in enumerate(self._warm) if not warm}
+        return forward_jumps(timed, backward=self._backward, at_least_seconds=self._jump_seconds)
+
+    def _timed_sum(self, name: str) -> int:
+        counts = self._counted[name]
+        return sum(counts[step] for step in self.timed)
+
+    def _rate(self, name: str) -> float | None:
+        seconds = self.timed_seconds
+        return self._timed_sum(name) / seconds if seconds > 0 else None
 
     def _require_running(self, verb: str) -> float:
         if self._running_since is not None:
@@ -159,16 +264,15 @@ class ThroughputMeter:
         raise UsageError(f"{verb}() before start()")
 
     def _read(self) -> float:
-        now = float(self._clock())
-        if not math.isfinite(now):
-            raise UsageError(f"the clock returned {now!r}; it must return seconds")
-        if self._last_reading is not None and now < self._last_reading:
-            raise UsageError(
-                f"the clock went backwards, from {self._last_reading!r} to {now!r} seconds; "
-                "give the meter a monotonic one, such as time.perf_counter"
-            )
-        self._last_reading = now
-        return now
+        reading = float(self._clock())
+        if not math.isfinite(reading):
+            raise UsageError(f"the clock returned {reading!r}; it must return seconds")
+        if self._last_reading is not None and reading < self._last_reading:
+            # How long it really was since the last reading is not known: no time passes here.
+            self._put_back += self._last_reading - reading
+            self._went_back = True
+        self._last_reading = reading
+        return reading + self._put_back
 
 
 def _whole(value: SupportsIndex, what: str) -> int:

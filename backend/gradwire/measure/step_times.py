@@ -9,24 +9,24 @@ from gradwire.documents.measurement_schema import MicroStepSeconds, StepSeconds
 from gradwire.measure.quantiles import median, quantile
 
 
-def step_times(ranks: Sequence[Sequence[float]], *, warmup: int) -> StepSeconds:
-    """Return the summary of a run's steps; `ranks` has the seconds of every trained step on each rank.
+def step_times(ranks: Sequence[Sequence[float]], *, timed: Sequence[int]) -> StepSeconds:
+    """Return the summary of the `timed` steps, counted from 0; `ranks` has the seconds of every step on each rank.
 
     A step lasts as long as on its slowest rank. `rank_spread` is between the ranks' own medians: what a barrier or an
     all-reduce at the end of each step makes equal does not show in it. Figures are None without a timed step.
     """
     each = [max(seconds) for seconds in zip(*ranks, strict=True)]
-    timed = each[warmup:]
     if not timed:
         return StepSeconds(median=None, p95=None, mean=None, minimum=None, maximum=None, each=each, rank_spread=None)
+    seconds = [each[step] for step in timed]
     return StepSeconds(
-        median=median(timed),
-        p95=quantile(timed, 0.95),
-        mean=math.fsum(timed) / len(timed),
-        minimum=min(timed),
-        maximum=max(timed),
+        median=median(seconds),
+        p95=quantile(seconds, 0.95),
+        mean=math.fsum(seconds) / len(seconds),
+        minimum=min(seconds),
+        maximum=max(seconds),
         each=each,
-        rank_spread=_spread([seconds[warmup:] for seconds in ranks]),
+        rank_spread=_spread([[rank[step] for step in timed] for rank in ranks]),
     )
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from gradwire.measure.measurement import RankRecord
 from gradwire.measure.meter import ThroughputMeter
+from gradwire.measure.totals import RankRecord
 
 _PACKAGES = ("gradwire", "torch", "transformers", "accelerate", "deepspeed")
 

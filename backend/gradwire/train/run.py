@@ -14,9 +14,10 @@ from gradwire.documents.measurement_schema import Buckets, Measurement
 from gradwire.documents.plan_schema import Plan
 from gradwire.measure.hardware import hardware
 from gradwire.measure.matmul_peak import RunPeak
-from gradwire.measure.measurement import RankRecord, build_measurement, write_measurement
+from gradwire.measure.measurement import build_measurement, write_measurement
 from gradwire.measure.steps import STEPS_FILE, StepWriter
 from gradwire.measure.time_split import Collectives, RankLaps, split_time
+from gradwire.measure.totals import RankRecord
 from gradwire.train.data import order_samples, read_text
 from gradwire.train.engines.engine import build_engine
 from gradwire.train.facts import device_name, read_versions, record_with_memory
