@@ -185,11 +185,7 @@ class Memory(Struct, frozen=True, kw_only=True):
     """Most bytes of main memory that the process held (resident set)."""
 
 
-<<<<<<< HEAD
-class Utilization(Struct, frozen=True, kw_only=True):
-=======
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Energy:
+class Energy(Struct, frozen=True, kw_only=True):
     """What the devices took from the first timed step to the last, pauses in between included; the rest of the machine is not in it."""
 
     joules: float | None
@@ -202,9 +198,7 @@ class Energy:
     """Why joules is null; null when it is not."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Utilization:
->>>>>>> b145b61 (Meter: padding, shared batches, checkpoints, clocks that jump, energy)
+class Utilization(Struct, frozen=True, kw_only=True):
     """Model FLOP/s against the device's peak."""
 
     model_flops_per_second_per_rank: float | None
