@@ -42,6 +42,25 @@ def test_show_names_where_values_come_from(run_here: Run, tmp_path: Path) -> Non
     assert "  momentum: 0.0" in lines
 
 
+def test_a_backends_own_keys_are_checked_with_their_place(run_here: Run, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "extends: cpu/zero2\nbackends:\n  deepspeed:\n    zero_optimisation: {stage: 1}\n"
+    )
+    said = run_here("validate", "mine.yaml")
+    assert said.exit_code == 2
+    assert said.err.startswith("mine.yaml:4:32 backends.deepspeed: zero_optimisation: no key of deepspeed.json")
+    (tmp_path / "mine.yaml").write_text("extends: cpu/zero2\nbackends: {deepspeed: {wall_clock_breakdown: true}}\n")
+    assert run_here("validate", "mine.yaml").exit_code == 0
+
+
+def test_a_file_name_cannot_steer_the_terminal(run_here: Run, tmp_path: Path) -> None:
+    (tmp_path / "\x1b[31mred.yaml").write_text("extends: cpu/ddp\nextra: 1\n")
+    said = run_here("validate", "\x1b[31mred.yaml")
+    assert said.exit_code == 2
+    assert "\x1b" not in said.out + said.err
+    assert "\\x1b[31mred.yaml" in said.err
+
+
 def test_later_option_wins_over_set(run_here: Run) -> None:
     said = run_here("show", "cpu/ddp", "--json", "--num-gpus", "2", "--set", "training.num_gpus=4")
     assert said.document["training"]["num_gpus"] == 2

@@ -11,14 +11,18 @@ from typing import Any
 from gradwire.errors import CannotLower, GradwireError, InvalidRecipe
 
 
+# What a stranger's file or file name may hold must not steer the terminal.
+_HARMLESS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
 def say(text: str = "") -> None:
     """Print a line of the result."""
-    print(text)
+    print(text.translate(_HARMLESS))
 
 
 def note(text: str) -> None:
     """Print a line of commentary."""
-    print(text, file=sys.stderr, flush=True)
+    print(text.translate(_HARMLESS), file=sys.stderr, flush=True)
 
 
 def say_json(document: Any) -> None:

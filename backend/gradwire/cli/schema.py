@@ -19,7 +19,7 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """KIND."""
-    parser.add_argument("kind", metavar="KIND", nargs="?", help="recipe, plan, lowering, measurement or comparison")
+    parser.add_argument("kind", metavar="KIND", nargs="?", help=f"one of: {', '.join(schema_kinds())}")
     add_json(parser)
 
 

@@ -19,6 +19,8 @@ def hint_for_key(path: Path) -> str:
     parent, key = tuple(above), str(last)
     siblings = children(parent)
     word = key.lower().replace("-", "_")
+    if path == ("backend",):
+        return "a recipe is for every backend; --backend of lower and launch picks one"
     if word in siblings:
         return f"did you mean {word}?"
     if word in homes():

@@ -63,7 +63,8 @@ def train_in_group(setting: Setting, device: Any, out_folder: Path) -> None:
         measurement = _measure(setting, gathered, collectives, history, started_at, notes, device, engine.buckets)
         file = out_folder / "measurement.json"
         write_measurement(file, measurement)
-        log(f"measurement: {file}")
+        world = f"{plan.world.world_size} process{'' if plan.world.world_size == 1 else 'es'}"
+        log(f"trained on {world} ({plan.backend}, {plan.world.device}); measurement: {file}")
 
 
 def _notes_on_split(plan: Plan, collectives: Collectives) -> list[str]:
