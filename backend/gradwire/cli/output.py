@@ -10,7 +10,6 @@ from typing import Any
 
 from gradwire.errors import CannotLower, GradwireError, InvalidRecipe
 
-
 # What a stranger's file or file name may hold must not steer the terminal.
 _HARMLESS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
