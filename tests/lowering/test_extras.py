@@ -70,7 +70,7 @@ def test_a_key_that_repeats_the_recipe_is_taken() -> None:
         ("deepspeed", {DEEPSPEED: {"steps_per_print": float("inf")}}, "which JSON cannot say"),
         ("deepspeed", {DEEPSPEED: {"zero_optimization": {"stage": True}}, STRATEGY: "zero1"}, "stage is True, but"),
         ("deepspeed", {DEEPSPEED: {"zero_optimization.stage": 3}}, r"zero_optimization\.stage: no key of deepspeed"),
-        ("deepspeed", {DEEPSPEED: {"scheduler": {"type": "WarmupLR"}}}, "constant over the run"),
+        ("deepspeed", {DEEPSPEED: {"scheduler": {"type": "WarmupLR"}}}, "training.scheduler decides"),
         ("accelerate", {DEEPSPEED: {"optimizer": {"type": "Adam"}}, STRATEGY: "zero1"}, "the program builds"),
         ("accelerate", {ACCELERATE: {"num_proceses": 4}}, r"did you mean num_processes\?"),
         ("accelerate", {ACCELERATE: {"num_processes": 4}}, r"num_processes is 4, but training\.num_gpus makes it 2"),

@@ -103,6 +103,7 @@ def _valid_documents(draw: DrawFn) -> dict[str, Any]:
             st.sampled_from(["fp32", "bf16-mixed", "bf16-true", *([] if on_cpu or stages > 1 else ["fp16-mixed"])])
         ),
         "learning_rate": draw(st.floats(1e-6, 1.0)),
+        "scheduler": draw(_schedulers(max_steps)),
         "weight_decay": draw(st.sampled_from([0.0, 0.01, 0.1])),
         "gradient_clip": draw(st.sampled_from([None, 0.5, 1.0])),
         "batch_size_per_gpu": chunks * draw(st.integers(1, 4)),
@@ -141,6 +142,20 @@ def _optimizers(draw: DrawFn) -> dict[str, Any]:
         return {"optimizer": optimizer, "momentum": draw(st.sampled_from([0.0, 0.9]))}
     betas = draw(st.sampled_from([[0.9, 0.999], [0.9, 0.95]]))
     return {"optimizer": optimizer, "betas": betas, "epsilon": draw(st.sampled_from([1e-8, 1e-6]))}
+
+
+@st.composite
+def _schedulers(draw: DrawFn, max_steps: int) -> dict[str, Any]:
+    kind = draw(st.sampled_from(["constant", "linear", "cosine"]))
+    if kind == "constant":
+        return {"type": kind, "warmup_steps": draw(st.integers(0, 2 * max_steps))}
+    total = draw(st.one_of(st.none(), st.integers(1, 2 * max_steps)))
+    return {
+        "type": kind,
+        "warmup_steps": draw(st.integers(0, (total or max_steps) - 1)),
+        "total_steps": total,
+        "min_ratio": draw(st.sampled_from([0.0, 0.1, 1.0])),
+    }
 
 
 @st.composite

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 from typing import Literal
 from . import plan_schema
 
@@ -268,3 +268,5 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """The sizes in which DDP reduced gradients; null where DDP reduced none."""
     energy: Energy | None = None
     """What the devices took, as they report it; null where nobody asked them."""
+    learning_rates: list[float] = field(default_factory=list)
+    """Learning rate that each step was taken with, as the optimizer held it; empty where a run did not record it."""

@@ -36,47 +36,17 @@ class Data(Struct, frozen=True, kw_only=True):
     """A text file, or a folder whose text files are read in name order. Absent: the source files of the Python standard library."""
 
 
-class Training(Struct, frozen=True, kw_only=True):
-    """Optimizer, precision, batch and size of the job."""
+class Scheduler(Struct, frozen=True, kw_only=True):
+    """How the learning rate changes over the run. Step k, counted from 0, takes learning_rate x k / warmup_steps during the warm-up (so the first step takes 0, as in transformers), then follows `type`."""
 
-    precision: Literal["fp32", "bf16-mixed", "bf16-true", "fp16-mixed"] = "fp32"
-    """fp32; bf16-mixed and fp16-mixed: 16-bit compute with fp32 master weights; bf16-true: weights, gradients and optimizer state in bf16."""
-    optimizer: Literal["Adam", "AdamW", "SGD"] = "AdamW"
-    """Adam (weight decay coupled: added to the gradient), AdamW (decoupled) or SGD (coupled, with momentum)."""
-    learning_rate: float = 0.0003
-    """Step size, constant over the run."""
-    weight_decay: float = 0.0
-    """Weight decay; coupled or decoupled as the optimizer's name says. Applied to every parameter."""
-    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
-    """Decay rates of Adam's and AdamW's two moment estimates."""
-    epsilon: float = 1e-08
-    """Term added to Adam's and AdamW's denominator."""
-    momentum: float = 0.0
-    """SGD's momentum."""
-    gradient_clip: float | None = None
-    """Largest allowed global 2-norm of the averaged gradient; null: no clipping."""
-    batch_size_per_gpu: int = 1
-    """Sequences per rank in one forward pass (the micro-batch)."""
-    gradient_accumulation: int = 1
-    """Micro-batches per optimizer step and data-parallel rank."""
-    global_batch_size: int | None = None
-    """Sequences per optimizer step over all ranks, as a check: batch_size_per_gpu x gradient_accumulation x data-parallel size must equal it. Absent: derived."""
-    num_gpus: int = 1
-    """Processes the recipe was written for, one per GPU (or per CPU worker); `--num-gpus` overrides it."""
-    device: Literal["cuda", "cpu"] | None = None
-    """Kind of device the processes run on. Absent: cuda where the machine has one, else cpu."""
-    flash_attention: bool = False
-    """Whether attention runs in a fused flash kernel; needs a 16-bit precision. false: the kernel is torch's choice."""
-    gradient_checkpointing: bool = False
-    """Whether each block's activations are recomputed in the backward pass instead of kept."""
-    gradient_checkpointing_reentrant: bool = False
-    """Whether recomputation uses torch's older reentrant form; it works with fewer other features."""
-    compile: bool = False
-    """Whether the model runs through torch.compile."""
-    max_steps: int = 100
-    """Optimizer steps to train."""
-    seed: int = 0
-    """Seed of the weights and of the order of the data; the same on every rank."""
+    type: Literal["constant", "linear", "cosine"] = "constant"
+    """After the warm-up: constant; linear: falls in a straight line to min_ratio at total_steps; cosine: falls along half a cosine to min_ratio at total_steps."""
+    warmup_steps: int = 0
+    """Optimizer steps in which the learning rate rises in a straight line from 0; neither micro-steps nor steps times processes."""
+    total_steps: int | None = None
+    """linear, cosine: optimizer steps, warm-up included, after which the fall ends. Absent: training.max_steps. Give it where a run is cut short and should still follow the whole run's learning rates."""
+    min_ratio: float = 0.0
+    """linear, cosine: what the learning rate falls to and then stays at, as a fraction of training.learning_rate."""
 
 
 class Compression(Struct, frozen=True, kw_only=True):
@@ -151,6 +121,51 @@ class Backends(Struct, frozen=True, kw_only=True):
     """Top-level keys of Accelerate's YAML config."""
     deepspeed: dict[str, Any] = field(default_factory=dict)
     """Top-level keys of DeepSpeed's JSON config."""
+
+
+class Training(Struct, frozen=True, kw_only=True):
+    """Optimizer, precision, batch and size of the job."""
+
+    precision: Literal["fp32", "bf16-mixed", "bf16-true", "fp16-mixed"] = "fp32"
+    """fp32; bf16-mixed and fp16-mixed: 16-bit compute with fp32 master weights; bf16-true: weights, gradients and optimizer state in bf16."""
+    optimizer: Literal["Adam", "AdamW", "SGD"] = "AdamW"
+    """Adam (weight decay coupled: added to the gradient), AdamW (decoupled) or SGD (coupled, with momentum)."""
+    learning_rate: float = 0.0003
+    """Step size; the largest one where `scheduler` changes it over the run."""
+    scheduler: Scheduler = field(default_factory=lambda: Scheduler())
+    """How the learning rate changes over the run."""
+    weight_decay: float = 0.0
+    """Weight decay; coupled or decoupled as the optimizer's name says. Applied to every parameter."""
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    """Decay rates of Adam's and AdamW's two moment estimates."""
+    epsilon: float = 1e-08
+    """Term added to Adam's and AdamW's denominator."""
+    momentum: float = 0.0
+    """SGD's momentum."""
+    gradient_clip: float | None = None
+    """Largest allowed global 2-norm of the averaged gradient; null: no clipping."""
+    batch_size_per_gpu: int = 1
+    """Sequences per rank in one forward pass (the micro-batch)."""
+    gradient_accumulation: int = 1
+    """Micro-batches per optimizer step and data-parallel rank."""
+    global_batch_size: int | None = None
+    """Sequences per optimizer step over all ranks, as a check: batch_size_per_gpu x gradient_accumulation x data-parallel size must equal it. Absent: derived."""
+    num_gpus: int = 1
+    """Processes the recipe was written for, one per GPU (or per CPU worker); `--num-gpus` overrides it."""
+    device: Literal["cuda", "cpu"] | None = None
+    """Kind of device the processes run on. Absent: cuda where the machine has one, else cpu."""
+    flash_attention: bool = False
+    """Whether attention runs in a fused flash kernel; needs a 16-bit precision. false: the kernel is torch's choice."""
+    gradient_checkpointing: bool = False
+    """Whether each block's activations are recomputed in the backward pass instead of kept."""
+    gradient_checkpointing_reentrant: bool = False
+    """Whether recomputation uses torch's older reentrant form; it works with fewer other features."""
+    compile: bool = False
+    """Whether the model runs through torch.compile."""
+    max_steps: int = 100
+    """Optimizer steps to train."""
+    seed: int = 0
+    """Seed of the weights and of the order of the data; the same on every rank."""
 
 
 class Communication(Struct, frozen=True, kw_only=True):

@@ -20,3 +20,5 @@ class Step(Struct, frozen=True, kw_only=True):
     """Sequences trained in the step, over all ranks."""
     tokens: int
     """Tokens trained in the step, over all ranks."""
+    learning_rate: float | None = None
+    """Learning rate that the step was taken with; null where it is not known."""

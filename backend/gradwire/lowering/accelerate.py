@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import PurePath
 
 from gradwire.artifact import OutFile, Setting, Word, document_text
@@ -39,6 +40,7 @@ from gradwire.lowering.shared import (
     refuse_ddp_settings,
     refuse_fp16_on_cpu,
     refuse_pipeline,
+    scheduler_outcomes,
 )
 
 HELPER = "gradwire.accelerate.from_recipe"
@@ -176,6 +178,7 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
     outcomes = {
         **common_outcomes(plan, program),
         **optimizer_outcomes(plan, dict.fromkeys(_OPTIMIZER, by_helper)),
+        **scheduler_outcomes(plan, _scheduler_outcome(by_helper)),
         "training.max_steps": by_helper,
         "training.num_gpus": exact(f"{FILE} num_processes"),
         "training.device": exact(f"{FILE} use_cpu"),
@@ -201,6 +204,11 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
         **compression_outcomes(plan, unused() if method == "none" else by_helper, by_helper),
         **overlap_outcomes(unused("DDP's settings") if is_fsdp else by_helper),
     }
+
+
+def _scheduler_outcome(by_helper: Outcome) -> Outcome:
+    note = "counts optimizer steps; a scheduler that Accelerate prepares advances once per process in each of them"
+    return replace(by_helper, note=f"{by_helper.note}; {note}" if by_helper.note else note)
 
 
 def _zero_outcome(plan: Plan, program: tuple[str, ...] | None) -> Outcome:

@@ -13,17 +13,20 @@ from gradwire.lowering.deepspeed_account import (
     written_defaults,
 )
 from gradwire.lowering.deepspeed_document import FILE, deepspeed_document
+from gradwire.lowering.deepspeed_scheduler import first_learning_rate, late_by, scheduler_says_it_all
 from gradwire.lowering.extras import dotted_keys, merge_extras, refuse_extras
-from gradwire.lowering.fields import Outcome, Refusal, exact
+from gradwire.lowering.fields import Outcome, Refusal, emulated, exact
 from gradwire.lowering.placement import Placement, endpoint
-from gradwire.lowering.program import program_words
+from gradwire.lowering.program import TRAINER, program_words
 from gradwire.lowering.shared import (
     COMMON_ENVIRONMENT,
     Lowered,
     common_outcomes,
     extras_outcome,
     optimizer_outcomes,
+    scheduler_outcomes,
 )
+from gradwire.recipe.learning_rate import changes
 
 _HOSTFILE = "hostfile"
 
@@ -113,12 +116,32 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
             plan,
             {
                 "optimizer": exact(f"{FILE} optimizer.type and optimizer.params.adam_w_mode"),
-                "learning_rate": exact(f"{params}lr"),
+                "learning_rate": _learning_rate_outcome(plan),
                 "weight_decay": exact(f"{params}weight_decay"),
                 "betas": exact(f"{params}betas"),
                 "epsilon": exact(f"{params}eps"),
                 "momentum": exact(f"{params}momentum"),
             },
         ),
+        **scheduler_outcomes(plan, _scheduler_outcome(plan, program)),
         "backends.deepspeed": extras_outcome(plan.recipe.backends.deepspeed, FILE),
     }
+
+
+def _learning_rate_outcome(plan: Plan) -> Outcome:
+    training = plan.recipe.training
+    if first_learning_rate(training) == training.learning_rate:
+        return exact(f"{FILE} optimizer.params.lr")
+    return exact(f"{FILE} scheduler.params.warmup_max_lr", "optimizer.params.lr is what the first step is taken with")
+
+
+def _scheduler_outcome(plan: Plan, program: tuple[str, ...] | None) -> Outcome:
+    training = plan.recipe.training
+    if not changes(training.scheduler):
+        return exact(f"{FILE}, which has no scheduler")
+    if scheduler_says_it_all(training):
+        return exact(f"{FILE} scheduler")
+    if program is None:
+        note = f"{FILE} alone cannot say it: {late_by(training)}, so the program hands a scheduler to DeepSpeed"
+        return exact(f"{TRAINER}, in the place of {FILE} scheduler", note)
+    return emulated(f"{FILE} scheduler", f"{late_by(training)}; every later step takes the recipe's learning rate")

@@ -51,7 +51,7 @@ def deepspeed_refusals(plan: Plan) -> list[Refusal]:
 
 def deepspeed_target(document: Mapping[str, Any], plan: Plan) -> Target:
     """Return the file that `backends.deepspeed` is merged into, with what the recipe decides in it."""
-    forbidden = {"scheduler": "training.learning_rate is constant over the run"}
+    forbidden = {"scheduler": "training.scheduler decides"}
     if "optimizer" not in document:
         forbidden["optimizer"] = "the program builds the optimizer from the recipe"
     if plan.pipeline is None:
@@ -126,6 +126,20 @@ def written_defaults(plan: Plan, document: Mapping[str, Any]) -> tuple[WrittenDe
         found.append(
             _default("optimizer.params.adam_w_mode", False, True, "Adam would decay weights decoupled, as AdamW does")
         )
+    if "scheduler" in document:
+        scheduler = document["scheduler"]["params"]
+        why = "the learning rate would rise with the logarithm of the step"
+        found.append(_default("scheduler.params.warmup_type", "linear", "log", why))
+        if "warmup_max_lr" in scheduler:
+            hidden = "the optimizer's lr" if document["scheduler"]["type"] == "WarmupLR" else 0.001
+            why = "the learning rate would rise to that, whatever the recipe says"
+            found.append(_default("scheduler.params.warmup_max_lr", scheduler["warmup_max_lr"], hidden, why))
+        if scheduler.get("cos_min_ratio", 0.0001) != 0.0001:
+            why = "the learning rate would fall to that share"
+            found.append(_default("scheduler.params.cos_min_ratio", scheduler["cos_min_ratio"], 0.0001, why))
+        if scheduler["last_batch_iteration"] != -1:
+            why = "the first learning rate would be used for two steps, and every later one a step late"
+            found.append(_default("scheduler.params.last_batch_iteration", scheduler["last_batch_iteration"], -1, why))
     if params.get("torch_adam"):
         found.append(
             _default("optimizer.params.torch_adam", True, False, "an optimizer kernel would be compiled first")
@@ -161,7 +175,11 @@ def _decided(document: Mapping[str, Any], plan: Plan) -> Decided:
     for name in ("fp16.enabled", "bf16.enabled", "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states"):
         section, key = name.split(".")
         decided[name] = ("training.precision", document[section].get(key, False))
-    fields = {"lr": "learning_rate", "eps": "epsilon", "adam_w_mode": "optimizer"}
+    fields = {
+        "lr": "scheduler" if "scheduler" in document else "learning_rate",
+        "eps": "epsilon",
+        "adam_w_mode": "optimizer",
+    }
     if "optimizer" in document:
         decided["optimizer.type"] = ("training.optimizer", document["optimizer"]["type"])
         for key, value in document["optimizer"]["params"].items():

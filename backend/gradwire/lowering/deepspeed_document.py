@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradwire.documents.plan_schema import Plan
+from gradwire.lowering.deepspeed_scheduler import first_learning_rate, scheduler_section
 
 FILE = "deepspeed.json"
 
@@ -25,8 +26,8 @@ def zero_stage(plan: Plan) -> int:
 def deepspeed_document(plan: Plan, *, with_optimizer: bool) -> dict[str, Any]:
     """Return the DeepSpeed configuration of `plan`.
 
-    `with_optimizer` is false where the program brings its optimizer: Accelerate refuses a script's own optimizer
-    beside one in the file.
+    `with_optimizer` is false where the program brings its optimizer, and with it the learning rate's course: Accelerate
+    refuses a script's own beside one in the file.
     """
     training, batch = plan.recipe.training, plan.batch
     document: dict[str, Any] = {
@@ -44,6 +45,9 @@ def deepspeed_document(plan: Plan, *, with_optimizer: bool) -> dict[str, Any]:
     }
     if with_optimizer:
         document["optimizer"] = {"type": training.optimizer, "params": _optimizer_params(plan)}
+        scheduler = scheduler_section(training)
+        if scheduler is not None:
+            document["scheduler"] = scheduler
     return document
 
 
@@ -133,7 +137,7 @@ def _precision_sections(plan: Plan) -> dict[str, Any]:
 
 def _optimizer_params(plan: Plan) -> dict[str, Any]:
     training = plan.recipe.training
-    params: dict[str, Any] = {"lr": training.learning_rate, "weight_decay": training.weight_decay}
+    params: dict[str, Any] = {"lr": first_learning_rate(training), "weight_decay": training.weight_decay}
     if training.optimizer == "SGD":
         return {**params, "momentum": training.momentum}
     return {

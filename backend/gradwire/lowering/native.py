@@ -18,6 +18,7 @@ from gradwire.lowering.shared import (
     refuse_ddp_settings,
     refuse_fp16_on_cpu,
     refuse_precision,
+    scheduler_outcomes,
 )
 
 _OPTIMIZER = ("optimizer", "learning_rate", "weight_decay", "betas", "epsilon", "momentum")
@@ -94,6 +95,7 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
         "training.num_gpus": exact("torchrun --nnodes x --nproc-per-node"),
         "parallelism.data.strategy": by_program,
         **optimizer_outcomes(plan, dict.fromkeys(_OPTIMIZER, by_program)),
+        **scheduler_outcomes(plan, by_program),
         **compression_outcomes(plan, unused() if method == "none" else by_program, by_program),
         **overlap_outcomes(unused("DDP's settings") if sharded else by_program),
     }

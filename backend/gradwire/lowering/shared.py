@@ -74,6 +74,17 @@ def optimizer_outcomes(plan: Plan, carriers: Mapping[str, Outcome]) -> dict[str,
     return {f"training.{name}": ignored.get(name, carrier) for name, carrier in carriers.items()}
 
 
+def scheduler_outcomes(plan: Plan, outcome: Outcome) -> dict[str, Outcome]:
+    """Return the outcomes of `training.scheduler`, given what carries the learning rate's course."""
+    prefix = "training.scheduler."
+    found = {path: outcome for path in recipe_paths() if path.startswith(prefix)}
+    if plan.recipe.training.scheduler.type == "constant":
+        found |= dict.fromkeys(
+            (f"{prefix}total_steps", f"{prefix}min_ratio"), unused("the learning rate does not fall")
+        )
+    return found
+
+
 def compression_outcomes(plan: Plan, method: Outcome, option: Outcome) -> dict[str, Outcome]:
     """Return the outcomes of `communication.compression`: `method`'s, and `option` for each that the method reads."""
     prefix = "communication.compression."

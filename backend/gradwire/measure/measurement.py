@@ -33,17 +33,19 @@ def build_measurement(
     micro_steps: Sequence[Sequence[float]] = (),
     measured_peak: RunPeak | None = None,
     buckets: Buckets | None = None,
+    learning_rates: Sequence[float] = (),
 ) -> Measurement:
     """Return the measurement of a run of `plan`; `ranks` has one record per rank, in rank order.
 
-    `losses` and `gradient_norms` have one entry per trained step (None: not reported), `started_at` is UTC in ISO
+    `losses`, `gradient_norms` and, unless it is empty, `learning_rates` have one entry per trained step (None: not
+    reported), `started_at` is UTC in ISO
     8601, `time_split` is the mean timed step's (None: not recorded). `traffic` has one entry per trained step, of
     rank 0, or is empty where nobody counted. `micro_steps` has the seconds of each rank's timed micro-steps, or is
     empty; `measured_peak` stands in where the device's peak is not known; `buckets` are DDP's sizes, None without DDP.
     A step lasts as long as it does on its slowest rank; its work is the sum over all ranks. Notes are added where the
     numbers need one. Raises ValueError where the records contradict the plan or each other.
     """
-    _check(plan, ranks, losses, gradient_norms, traffic)
+    _check(plan, ranks, losses, gradient_norms, traffic, learning_rates)
     totals = totals_of(ranks, warmup_steps=plan.recipe.measurement.warmup_steps)
     trained = len(totals.seconds)
     warmup = min(plan.recipe.measurement.warmup_steps, trained)
@@ -77,6 +79,7 @@ def build_measurement(
         ),
         losses=[_finite(loss) for loss in losses],
         gradient_norms=[_finite(norm) for norm in gradient_norms],
+        learning_rates=list(learning_rates),
         notes=[*notes, *_clock_notes(ranks), *_notes(plan, totals, throughput, losses)],
     )
 
@@ -141,6 +144,7 @@ def _check(
     losses: Sequence[float | None],
     gradient_norms: Sequence[float | None],
     traffic: Sequence[StepTraffic],
+    learning_rates: Sequence[float],
 ) -> None:
     if len(ranks) != plan.world.world_size:
         raise ValueError(f"{len(ranks)} records for {plan.world.world_size} ranks")
@@ -149,6 +153,7 @@ def _check(
         "losses": len(losses),
         "gradient_norms": len(gradient_norms),
         **({"traffic": len(traffic)} if traffic else {}),
+        **({"learning_rates": len(learning_rates)} if learning_rates else {}),
         **{
             f"rank {number} {name}": len(getattr(rank, name))
             for number, rank in enumerate(ranks)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gradwire.documents.recipe_schema import Recipe
-from gradwire.recipe import communication_rules, device_rules, model_rules, size_rules
+from gradwire.recipe import communication_rules, device_rules, model_rules, schedule_rules, size_rules
 from gradwire.recipe.broken import Broken, Device
 
 RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
@@ -39,6 +39,8 @@ RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
     model_rules.fp16_has_no_pipeline,
     model_rules.reentrant_runs_once_per_parameter,
     model_rules.optimizer_reads_its_options,
+    schedule_rules.warmup_ends_before_the_decay,
+    schedule_rules.constant_rate_has_no_decay,
 )
 
 DEVICE_RULES: tuple[Callable[[Recipe, Device], Broken | None], ...] = (

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,13 +24,16 @@ from gradwire.documents.measurement_schema import Buckets
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Recipe
 from gradwire.errors import EnvironmentNotFit, UsageError
+from gradwire.recipe.learning_rate import changes
 from gradwire.train.buckets import settle_buckets
+from gradwire.train.clip import clip_gradients
 from gradwire.train.communication import GradientCommunication
 from gradwire.train.ddp import ddp_options, first_micro_step_must_reduce, register_communication
 from gradwire.train.deepspeed_config import check_deepspeed_config
 from gradwire.train.model import weights_dtype
 from gradwire.train.optimizer import build_optimizer
 from gradwire.train.passes import Passes
+from gradwire.train.schedule import ScheduledLearningRate
 from gradwire.train.setting import check_device_can
 
 DEEPSPEED_FILE = "deepspeed.json"
@@ -67,7 +71,11 @@ class RecipeAccelerator:
         self.accelerator = accelerator
         self.communications: list[GradientCommunication] = []
         self.buckets: Buckets | None = None
+        self._schedules: list[ScheduledLearningRate] = []
+        self._took_step = False
         self._has_reduced = False
+        if changes(plan.recipe.training.scheduler):
+            accelerator.register_for_checkpointing(self)
         # Not through kwargs_handlers, which takes no subclass.
         accelerator.ddp_handler = _RecipeDistributedDataParallelKwargs(
             register=self._register, options=self._ddp_options
@@ -125,19 +133,29 @@ class RecipeAccelerator:
             )
 
     def optimizer(self, parameters: Iterable[Any]) -> Any:
-        """Return the recipe's optimizer over `parameters`, to be passed to `accelerator.prepare`."""
+        """Return the recipe's optimizer over `parameters`, to be passed to `accelerator.prepare`.
+
+        `accumulate` moves its learning rate as the recipe's scheduler says; it needs no scheduler of the script's own.
+        """
         training = self.plan.recipe.training
         if self._is_deepspeed and "optimizer" in self.accelerator.state.deepspeed_plugin.deepspeed_config:
             return DummyOptim(parameters, lr=training.learning_rate, weight_decay=training.weight_decay)
-        return build_optimizer(parameters, training)
+        optimizer = build_optimizer(parameters, training)
+        if changes(training.scheduler):
+            # Not a scheduler of torch's through `prepare`: that one advances once per process in every step.
+            self._schedules.append(ScheduledLearningRate(optimizer, training))
+        return optimizer
 
     @contextmanager
     def accumulate(self, model: Any) -> Iterator[None]:
         """Wrap one micro-step of the prepared `model`; gradients are reduced in the last one of each step only.
 
-        As `accelerator.accumulate`, and right with `static_graph` too, where that one hits an assertion in torch.
+        As `accelerator.accumulate`, and right with `static_graph` too, where that one hits an assertion in torch. The
+        first one after an optimizer step moves the learning rate on, unless that step was skipped.
         """
+        self._move_learning_rate()
         with self.accelerator.accumulate(model):
+            self._took_step = self.accelerator.sync_gradients
             if not self._has_reduced and first_micro_step_must_reduce(self.plan.recipe) and hasattr(model, "reducer"):
                 # Inside DDP's no_sync, which sets the flag back when it ends.
                 model.require_backward_grad_sync = True
@@ -145,14 +163,31 @@ class RecipeAccelerator:
             yield
 
     def clip(self, model: Any) -> Any:
-        """Clip the prepared `model`'s gradients at the recipe's norm, after `accelerator.backward`.
+        """Clip the prepared `model`'s gradients at the recipe's norm, if it has one, after `accelerator.backward`.
 
-        Returns the global 2-norm before clipping, None between steps and where the recipe does not clip.
+        Returns the global 2-norm before clipping, None between steps.
         """
-        max_norm = self.plan.recipe.training.gradient_clip
-        if max_norm is None or not self.accelerator.sync_gradients:
+        if not self.accelerator.sync_gradients:
             return None
-        return self.accelerator.clip_grad_norm_(model.parameters(), max_norm)
+        max_norm = self.plan.recipe.training.gradient_clip
+        if self._is_deepspeed:
+            # It has clipped already, in `backward`.
+            return model.get_global_grad_norm()
+        if self.accelerator.distributed_type == DistributedType.FSDP and not self.accelerator.is_fsdp2:
+            return self.accelerator.clip_grad_norm_(model.parameters(), math.inf if max_norm is None else max_norm)
+        self.accelerator.unscale_gradients()
+        return clip_gradients(model.parameters(), max_norm)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the learning rate stands; `accelerator.save_state` keeps it."""
+        self._move_learning_rate()
+        return {"schedules": [schedule.state_dict() for schedule in self._schedules]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from where the learning rate stood; `accelerator.load_state` calls it."""
+        for schedule, stood in zip(self._schedules, state["schedules"], strict=True):
+            schedule.load_state_dict(stood)
+        self._took_step = False
 
     def end(self) -> None:
         """End training, on every rank: gradient communication, then Accelerate's trackers and process group."""
@@ -168,6 +203,13 @@ class RecipeAccelerator:
                 "`model = run.adapt(model)` before run.accelerator.prepare"
             )
         return ddp_options(self.plan.recipe.communication.overlap, self.buckets)
+
+    def _move_learning_rate(self) -> None:
+        # Here, and not when the step ends: until the next one begins, the script may still call `optimizer.step`.
+        if self._took_step and not self.accelerator.optimizer_step_was_skipped:
+            for schedule in self._schedules:
+                schedule.step()
+        self._took_step = False
 
     def _register(self, model: Any) -> None:
         self.communications.append(register_communication(model, self.plan.recipe))

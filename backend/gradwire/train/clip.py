@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,18 +12,16 @@ from gradwire.train.stopwatch import Lap
 
 
 def clip_gradients(
-    parameters: Iterable[Any], max_norm: float, *, stage_group: Any = None, lap: Lap | None = None
+    parameters: Iterable[Any], max_norm: float | None, *, stage_group: Any = None, lap: Lap | None = None
 ) -> Any:
     """Scale the gradients so that their global 2-norm is at most `max_norm`; return the norm before, a scalar tensor.
 
-    Gradients must be averaged already. `stage_group` is the process group over which parameters are split
-    (pipeline stages), where waiting for the other stages is lapped as bubble; sharded gradients (DTensor) are summed
-    over their own mesh.
+    None: they stay as they are. Gradients must be averaged already. `stage_group` is the process group over which
+    parameters are split (pipeline stages), where waiting for the other stages is lapped as bubble; sharded gradients
+    (DTensor) are summed over their own mesh.
     """
     owned = [parameter for parameter in parameters if parameter.grad is not None]
-    norm = torch.nn.utils.get_total_norm([parameter.grad for parameter in owned])
-    if isinstance(norm, DTensor):
-        norm = norm.full_tensor()
+    norm = gradient_norm(owned)
     if stage_group is not None:
         square = norm.square()
         if lap is not None:
@@ -32,5 +30,19 @@ def clip_gradients(
         if lap is not None:
             lap("pipeline_bubble")
         norm = square.sqrt()
-    torch.nn.utils.clip_grads_with_norm_(owned, max_norm, norm)
+    if max_norm is not None:
+        torch.nn.utils.clip_grads_with_norm_(owned, max_norm, norm)
     return norm
+
+
+def gradient_norm(parameters: Sequence[Any]) -> Any:
+    """Return the global 2-norm of the parameters' gradients, a scalar tensor in fp32 or wider.
+
+    Sharded gradients count in whole: all ranks of their mesh must call it.
+    """
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if any(gradient.dtype.itemsize < 4 for gradient in gradients):
+        # In the gradients' own 16 bits the norm would have three digits.
+        gradients = [torch.linalg.vector_norm(gradient, dtype=torch.float32) for gradient in gradients]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm

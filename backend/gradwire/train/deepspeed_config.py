@@ -7,7 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from gradwire.documents.plan_schema import Plan
+from gradwire.documents.recipe_schema import Training
 from gradwire.errors import UsageError
+from gradwire.recipe.learning_rate import changes
+from gradwire.train.deepspeed_scheduler import file_learning_rates, planned_learning_rates, telling_steps
 
 LOADER_ERRORS = (ValueError, TypeError, KeyError, AttributeError, AssertionError)
 """What the libraries' loaders raise for a file that they do not accept."""
@@ -57,6 +60,17 @@ def deepspeed_pairs(plan: Plan, source: str | dict[str, Any], *, has_optimizer: 
     planned |= {key: value for key, value in _leaves(plan.recipe.backends.deepspeed) if key in planned}
     for key, value in planned.items():
         yield key, value, found[key]
+    if has_optimizer:
+        yield _learning_rate_pair(plan.recipe.training, loaded)
+
+
+def file_has_the_learning_rates(training: Training, document: Mapping[str, Any]) -> bool:
+    """Say whether DeepSpeed takes every step with the recipe's learning rate, given nothing but its file."""
+    steps = telling_steps(training)
+    scheduler = document.get("scheduler", {})
+    learning_rate = document["optimizer"]["params"]["lr"]
+    found = file_learning_rates(learning_rate, scheduler.get("type"), scheduler.get("params"), steps)
+    return found == planned_learning_rates(training, steps)
 
 
 def _planned_deepspeed(plan: Plan, *, has_optimizer: bool) -> dict[str, Any]:
@@ -91,12 +105,30 @@ def _planned_deepspeed(plan: Plan, *, has_optimizer: bool) -> dict[str, Any]:
     return planned
 
 
+def _learning_rate_pair(training: Training, loaded: Any) -> tuple[str, Any, Any]:
+    steps = _steps_that_a_file_can_say(training)
+    planned = planned_learning_rates(training, steps)
+    found = file_learning_rates(loaded.optimizer_params["lr"], loaded.scheduler_name, loaded.scheduler_params, steps)
+    return f"learning rates of steps {', '.join(map(str, steps))}", planned, found
+
+
+def _steps_that_a_file_can_say(training: Training) -> list[int]:
+    """Return the steps to compare: those after the warm-up where no scheduler of DeepSpeed's warms up like that."""
+    scheduler, steps = training.scheduler, telling_steps(training)
+    if not changes(scheduler):
+        return steps[:1]
+    if scheduler.warmup_steps == 0 or (scheduler.type != "cosine" and scheduler.min_ratio == 0):
+        return steps
+    # A warm-up is at least two steps long there.
+    first = max(2, scheduler.warmup_steps) + 1
+    return [step for step in steps if step >= first] if scheduler.warmup_steps > 1 else [steps[-1] + 1]
+
+
 def _planned_optimizer(plan: Plan) -> dict[str, Any]:
     training = plan.recipe.training
     planned = {
         # DeepSpeed spells the optimizers that it builds itself in lower case.
         "optimizer.type": "SGD" if training.optimizer == "SGD" else training.optimizer.lower(),
-        "optimizer.params.lr": training.learning_rate,
         "optimizer.params.weight_decay": training.weight_decay,
     }
     if training.optimizer == "SGD":

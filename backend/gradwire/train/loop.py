@@ -29,13 +29,14 @@ _MOST_LONE_STEPS = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-    """One entry per optimizer step: loss in nats per token and gradient norm or None, equal on every rank.
+    """One entry per optimizer step: loss in nats per token, gradient norm or None, learning rate; equal on every rank.
 
     `traffic` is this rank's own, and empty where nobody counts it.
     """
 
     losses: list[float] = field(default_factory=list)
     gradient_norms: list[float | None] = field(default_factory=list)
+    learning_rates: list[float] = field(default_factory=list)
     traffic: list[StepTraffic] = field(default_factory=list)
 
 
@@ -166,6 +167,7 @@ def _record(history: History, result: StepResult) -> None:
     torch.distributed.all_reduce(loss)
     history.losses.append(loss.item())
     history.gradient_norms.append(None if result.gradient_norm is None else float(result.gradient_norm))
+    history.learning_rates.append(result.learning_rate)
 
 
 def _line(plan: Plan, feed: Feed, history: History, seconds: float) -> Step:
@@ -174,6 +176,7 @@ def _line(plan: Plan, feed: Feed, history: History, seconds: float) -> Step:
         step=len(history.losses),
         loss=loss if math.isfinite(loss) else None,
         gradient_norm=norm if norm is not None and math.isfinite(norm) else None,
+        learning_rate=history.learning_rates[-1],
         seconds=seconds,
         samples=plan.batch.global_batch_size,
         tokens=plan.batch.global_batch_size * feed.sequence_length,

@@ -108,6 +108,7 @@ def _measure(
         [record for record, _ in gathered],
         losses=history.losses,
         gradient_norms=history.gradient_norms,
+        learning_rates=history.learning_rates,
         started_at=started_at,
         versions=read_versions(),
         hardware=hardware(device_name(device)),

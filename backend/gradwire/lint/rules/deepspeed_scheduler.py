@@ -186,6 +186,10 @@ def two_rates(document: Document, job: Job) -> Iterator[Hit]:
     peak, rate = document.value(f"{PARAMS}.warmup_max_lr"), document.value("optimizer.params.lr")
     if member is None or scheduler_type(document) not in ("WarmupLR", "WarmupDecayLR"):
         return
+    begins_at = number(document.value(f"{PARAMS}.last_batch_iteration"))
+    if begins_at is not None and begins_at >= 0:
+        # Begun there it sets no rate at first, and the first step is taken with the optimizer's.
+        return
     if number(peak) is not None and number(rate) is not None and peak != rate:
         yield Hit(
             at=member.node,

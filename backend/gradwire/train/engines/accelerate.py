@@ -16,6 +16,7 @@ from gradwire.train.ddp import explained
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.model import LossModel, build_stage
 from gradwire.train.passes import Passes, example_passes
+from gradwire.train.schedule import learning_rate_of
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Lap
 
@@ -49,9 +50,10 @@ class AccelerateEngine:
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Accumulate, clip and update through Accelerate; see Engine."""
         losses = []
-        gradient_norm = None
+        gradient_norm, learning_rate = None, 0.0
         for batch in micro_batches:
             with self._run.accumulate(self._model):
+                learning_rate = learning_rate_of(self._optimizer)
                 loss = self._model(batch.tokens, batch.labels)
                 with explained(self.communication):
                     self._run.accelerator.backward(loss)
@@ -61,7 +63,11 @@ class AccelerateEngine:
                 self._optimizer.zero_grad()
                 self._lap("optimizer")
             losses.append(loss.detach())
-        return StepResult(loss_share=torch.stack(losses).mean() / self._world_size, gradient_norm=gradient_norm)
+        return StepResult(
+            loss_share=torch.stack(losses).mean() / self._world_size,
+            gradient_norm=gradient_norm,
+            learning_rate=learning_rate,
+        )
 
 
 def build(setting: Setting, device: Any, lap: Lap) -> AccelerateEngine:

@@ -12,10 +12,13 @@ import deepspeed
 import torch
 
 from gradwire.documents.plan_schema import Plan
+from gradwire.documents.recipe_schema import Training
 from gradwire.errors import EnvironmentNotFit, UsageError
-from gradwire.train.deepspeed_config import check_deepspeed_config
+from gradwire.train.clip import gradient_norm
+from gradwire.train.deepspeed_config import check_deepspeed_config, file_has_the_learning_rates
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.model import LossModel, build_stage, weights_dtype
+from gradwire.train.schedule import ScheduledLearningRate
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Lap
 
@@ -43,17 +46,29 @@ class DeepSpeedEngine:
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Run the micro-batches; DeepSpeed updates after the last one. See Engine."""
         losses = []
+        norm = None
+        learning_rate = float(self._engine.get_lr()[0])
         for batch in micro_batches:
             loss = self._engine(batch.tokens, batch.labels)
             self._engine.backward(loss)
             self._lap("passes")
+            if self._engine.is_gradient_accumulation_boundary():
+                norm = self._norm_without_zero()
             self._engine.step()
             self._lap("optimizer")
             losses.append(loss.detach())
         return StepResult(
             loss_share=torch.stack(losses).mean() / self._world_size,
-            gradient_norm=self._engine.get_global_grad_norm(),
+            gradient_norm=self._engine.get_global_grad_norm() if norm is None else norm,
+            learning_rate=learning_rate,
         )
+
+    def _norm_without_zero(self) -> Any:
+        """Return the norm of the averaged gradient where DeepSpeed leaves the optimizer to torch and computes none."""
+        if self._engine.zero_optimization_stage():
+            return None
+        scaler = self._engine.torch_autocast_z0_gradscaler
+        return gradient_norm(list(self._engine.module.parameters())) / (scaler.get_scale() if scaler else 1.0)
 
     @contextmanager
     def _without_reduction(self) -> Iterator[None]:
@@ -76,9 +91,25 @@ def build(setting: Setting, device: Any, lap: Lap) -> DeepSpeedEngine:
     model = LossModel(build_stage(setting.plan, setting.model)).to(device=device, dtype=dtype)
     config = _read_config(setting.folder)
     check_deepspeed_config(setting.plan, str(setting.folder / _FILE), has_optimizer=True)
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=list(model.parameters()), config=config)
+    training = setting.plan.recipe.training
+    engine, *_ = deepspeed.initialize(
+        model=model,
+        model_parameters=list(model.parameters()),
+        config=config,
+        # Where DeepSpeed has no such scheduler; else the file's own is in force.
+        lr_scheduler=None
+        if file_has_the_learning_rates(training, config)
+        else lambda optimizer: _scheduled(optimizer, training),
+    )
     _check_world(setting.plan, engine)
     return DeepSpeedEngine(setting, engine, lap)
+
+
+def _scheduled(optimizer: Any, training: Training) -> ScheduledLearningRate:
+    for group in optimizer.param_groups:
+        # The file's is what its own scheduler begins with.
+        group["lr"] = training.learning_rate
+    return ScheduledLearningRate(optimizer, training)
 
 
 def _read_config(folder: Path) -> Any:

@@ -37,11 +37,13 @@ class StepResult:
 
     `loss_share`: this rank's part of the step's loss, a scalar tensor; the sum over all ranks is the mean over
     micro-steps and data-parallel ranks of the mean token loss, in nats. `gradient_norm`: global 2-norm of the
-    averaged gradient before clipping, a scalar tensor or a float, None where it is not computed.
+    averaged gradient before clipping, a scalar tensor or a float, None where it is not computed. `learning_rate`: what
+    the optimizer held when it took the step.
     """
 
     loss_share: Any
     gradient_norm: Any
+    learning_rate: float
 
 
 class Engine(Protocol):

@@ -22,6 +22,7 @@ from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.model import LossModel, build_stage, compute_dtype, weights_dtype
 from gradwire.train.optimizer import build_optimizer
 from gradwire.train.passes import example_passes
+from gradwire.train.schedule import ScheduledLearningRate, learning_rate_of
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Lap
 
@@ -47,6 +48,7 @@ class NativeEngine:
         self._is_ddp = isinstance(model, DistributedDataParallel)
         self._parameters = list(model.parameters())
         self._optimizer = build_optimizer(self._parameters, self._recipe.training)
+        self._schedule = ScheduledLearningRate(self._optimizer, self._recipe.training)
         self._scaler = torch.amp.GradScaler(
             setting.plan.world.device, enabled=self._recipe.training.precision == "fp16-mixed"
         )
@@ -67,17 +69,23 @@ class NativeEngine:
                 self._scaler.scale(loss).backward()
             self._lap("passes")
             losses.append(loss.detach())
-        gradient_norm = None
-        max_norm = self._recipe.training.gradient_clip
-        if max_norm is not None:
-            self._scaler.unscale_(self._optimizer)
-            gradient_norm = clip_gradients(self._parameters, max_norm)
+        self._scaler.unscale_(self._optimizer)
+        gradient_norm = clip_gradients(self._parameters, self._recipe.training.gradient_clip)
+        learning_rate = learning_rate_of(self._optimizer)
+        scale = self._scaler.get_scale()
         self._scaler.step(self._optimizer)
         self._scaler.update()
+        # The scale falls where the step was skipped.
+        if self._scaler.get_scale() >= scale:
+            self._schedule.step()
         self._optimizer.zero_grad()
         self._lap("optimizer")
         self._steps_taken += 1
-        return StepResult(loss_share=torch.stack(losses).sum() / self._data_parallel_size, gradient_norm=gradient_norm)
+        return StepResult(
+            loss_share=torch.stack(losses).sum() / self._data_parallel_size,
+            gradient_norm=gradient_norm,
+            learning_rate=learning_rate,
+        )
 
     def _reduction(self, micro_step: int) -> AbstractContextManager[Any]:
         # fully_shard reduces in every micro-step: gradients that wait for the last one would be whole, not sharded.

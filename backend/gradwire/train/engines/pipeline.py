@@ -19,6 +19,7 @@ from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.engines.native import autocast_for, shard
 from gradwire.train.model import build_stage, token_loss, weights_dtype
 from gradwire.train.optimizer import build_optimizer
+from gradwire.train.schedule import ScheduledLearningRate, learning_rate_of
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Lap
 
@@ -61,6 +62,7 @@ class PipelineEngine:
         self._schedule = schedule
         self._parameters = list(stage.parameters())
         self._optimizer = build_optimizer(self._parameters, plan.recipe.training)
+        self._learning_rate = ScheduledLearningRate(self._optimizer, plan.recipe.training)
         self._stage_group = mesh.get_group("stage")
         index = mesh.get_local_rank("stage")
         self._is_first, self._is_last = index == 0, index == pipeline.stages - 1
@@ -72,17 +74,19 @@ class PipelineEngine:
         """Run the schedule over the chunks of every micro-batch, clip over all stages, and update; see Engine."""
         losses = [loss for batch in micro_batches for loss in self._run(batch)]
         self._lap("pipeline_bubble")
-        gradient_norm = None
-        if self._training.gradient_clip is not None:
-            gradient_norm = clip_gradients(
-                self._parameters, self._training.gradient_clip, stage_group=self._stage_group, lap=self._lap
-            )
+        gradient_norm = clip_gradients(
+            self._parameters, self._training.gradient_clip, stage_group=self._stage_group, lap=self._lap
+        )
+        learning_rate = learning_rate_of(self._optimizer)
         self._optimizer.step()
+        self._learning_rate.step()
         self._optimizer.zero_grad()
         self._lap("optimizer")
         # Each chunk's loss is divided by chunks x micro-steps already; only the last stage has any.
         loss = torch.stack(losses).sum() if losses else torch.zeros((), device=micro_batches[0].tokens.device)
-        return StepResult(loss_share=loss / self._data_parallel_size, gradient_norm=gradient_norm)
+        return StepResult(
+            loss_share=loss / self._data_parallel_size, gradient_norm=gradient_norm, learning_rate=learning_rate
+        )
 
     def _run(self, batch: MicroBatch) -> list[Any]:
         losses: list[Any] = []
