@@ -129,13 +129,15 @@ def test_the_measurement_has_the_buckets_and_who_chose_them(
         assert "compute measured as" in auto.reason
 
 
-def test_communication_is_timed_where_gradwire_runs_it(native: dict[str, Measurement]) -> None:
-    seconds = {name: run.communication.communication_seconds for name, run in native.items() if run.communication}
-    assert {name for name, value in seconds.items() if value is None} == {
-        "none",
-        "auto",
-        "powersgd-torch",
-        "powersgd-torch-static",
-        "fp16-torch",
-    }
-    assert all(0 < value < 60 for value in seconds.values() if value is not None)
+def test_communication_and_its_exposed_part_are_timed(
+    native: dict[str, Measurement], accelerate: dict[str, Measurement]
+) -> None:
+    for run in (*native.values(), *accelerate.values()):
+        timed = run.communication
+        assert timed is not None
+        assert timed.communication_seconds is not None
+        assert timed.exposed_seconds is not None
+        assert timed.overlap_fraction is not None
+        assert 0 < timed.communication_seconds < 60
+        assert 0 < timed.exposed_seconds < 60
+        assert 0 <= timed.overlap_fraction < 1

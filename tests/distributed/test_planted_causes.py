@@ -90,15 +90,35 @@ def test_a_batch_spread_too_thin_is_named(runs: Path, tmp_path: Path) -> None:
     assert first_cause(cell)["kind"] == "batch-too-small"
 
 
-def test_a_slow_link_is_named(tmp_path: Path) -> None:
-    """The processes talk through a loopback interface of their own, in a network namespace, at 10 Mbit/s."""
+@pytest.fixture(scope="module")
+def slow_link(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose processes talk through a loopback interface of their own, in a network namespace, at 10 Mbit/s."""
     slow = ["unshare", "-n", "sh", "-c", SLOW_LO.format(rate="10mbit"), "sh"]
     if shutil.which("tc") is None or subprocess.run([*slow, "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs the right to make network namespaces, and tc with tbf")
-    folder = lowered(tmp_path / "slow-link", "native", *SHORT)
+    folder = lowered(tmp_path_factory.mktemp("planted") / "slow-link", "native", *SHORT)
     run_words(*slow, "torchrun", "--standalone", "--nproc-per-node=2", "-m", "gradwire.train", folder).check()
-    [cell] = reported(folder)
+    return folder
+
+
+def test_a_slow_link_is_named(slow_link: Path) -> None:
+    [cell] = reported(slow_link)
     assert first_cause(cell)["kind"] == "communication-bound"
+
+
+def test_exposed_communication_by_timing_agrees_with_doing_without(slow_link: Path) -> None:
+    measurement = read_measurement(slow_link / "measurement.json")
+    split, timed = measurement.time_split, measurement.communication
+    assert split is not None
+    assert split.exposed_communication is not None
+    assert timed is not None
+    assert timed.exposed_seconds is not None
+    assert timed.communication_seconds is not None
+    # Nearly half a second of each step is the wire's; a busy machine adds a few hundredths to one or the other.
+    without = split.exposed_communication + split.straggler_wait
+    assert timed.exposed_seconds == pytest.approx(without, rel=0.3)
+    # All gradients are in one bucket, which the last of them completes: nothing is hidden.
+    assert timed.exposed_seconds == pytest.approx(timed.communication_seconds, rel=0.3)
 
 
 def test_parts_sum_to_the_step_in_real_runs(runs: Path) -> None:

@@ -9,9 +9,13 @@ from gradwire.measure.traffic import StepTraffic, mean_traffic
 from tests.measure.conftest import Measure, PlanMaker, RecordMaker
 
 
-def step(payload_bytes: int, seconds: float | None = 0.5) -> StepTraffic:
+def step(payload_bytes: int, seconds: float | None = 0.5, exposed: float | None = None) -> StepTraffic:
     return StepTraffic(
-        gradient_bytes=100, payload_bytes=payload_bytes, wire_bytes=2 * payload_bytes, communication_seconds=seconds
+        gradient_bytes=100,
+        payload_bytes=payload_bytes,
+        wire_bytes=2 * payload_bytes,
+        communication_seconds=seconds,
+        exposed_seconds=exposed,
     )
 
 
@@ -25,10 +29,20 @@ def test_without_a_timed_step_there_is_none(steps: list[StepTraffic]) -> None:
     assert mean_traffic(steps, warmup_steps=1) is None
 
 
-def test_seconds_that_one_step_lacks_have_no_mean() -> None:
-    found = mean_traffic([step(10), step(10, None)], warmup_steps=0)
+def test_seconds_that_one_step_lacks_are_the_means_of_the_others() -> None:
+    found = mean_traffic([step(10, None), step(10, 0.4, 0.1), step(10, 0.6, 0.15)], warmup_steps=0)
     assert found is not None
-    assert found.communication_seconds is None
+    assert (found.communication_seconds, found.exposed_seconds, found.overlap_fraction) == (0.5, 0.125, 0.75)
+
+
+def test_overlap_is_not_known_without_both_times() -> None:
+    for steps in ([step(10, None, 0.1)], [step(10, 0.5)], [step(10, 0.0, 0.0)]):
+        found = mean_traffic(steps, warmup_steps=0)
+        assert found is not None
+        assert found.overlap_fraction is None
+    more_than_all = mean_traffic([step(10, 0.1, 0.2)], warmup_steps=0)
+    assert more_than_all is not None
+    assert more_than_all.overlap_fraction == 0
 
 
 def test_the_measurement_carries_it(plan: PlanMaker, record: RecordMaker, measure: Measure) -> None:

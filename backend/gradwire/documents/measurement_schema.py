@@ -133,7 +133,11 @@ class Traffic(Struct, frozen=True, kw_only=True):
     wire_bytes: float
     """Bytes that the rank sends, by each collective's bandwidth-optimal algorithm; protocol headers not counted."""
     communication_seconds: float | None
-    """Seconds during which at least one collective was under way, hidden behind compute or not; null where torch's own code runs them."""
+    """Seconds during which at least one collective was under way, hidden behind compute or not; where torch's own code runs them, from the first one's start to the last one's end; null where that is not known."""
+    exposed_seconds: float | None = None
+    """Seconds from the last gradient's being ready to the end of the backward pass, which waits for all reduction: communication that no compute hides, by timing. time_split.exposed_communication is the same by doing without. Null where nobody timed it."""
+    overlap_fraction: float | None = None
+    """1 - exposed_seconds / communication_seconds: the share of communication hidden behind the backward pass; null where one of them is not known."""
 
 
 class Buckets(Struct, frozen=True, kw_only=True):

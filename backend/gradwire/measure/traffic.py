@@ -16,27 +16,40 @@ class StepTraffic:
     `gradient_bytes` is the size of the gradients. `payload_bytes` is what they shrank to: the size of the plain
     all-reduce that would send as much. `wire_bytes` is what this rank sends, by each collective's bandwidth-optimal
     algorithm (2(n-1)/n of the payload), protocol headers not counted. `communication_seconds` is the time during
-    which at least one collective was under way; None where torch's own code runs them.
+    which at least one collective was under way, or, where torch's own code runs them, from the first one's start to
+    the last one's end. `exposed_seconds` is the part after the last gradient was ready. None: not known.
     """
 
     gradient_bytes: int
     payload_bytes: int
     wire_bytes: int
     communication_seconds: float | None
+    exposed_seconds: float | None = None
 
 
 def mean_traffic(steps: Sequence[StepTraffic], *, warmup_steps: int) -> Traffic | None:
-    """Return the mean over the steps after the first `warmup_steps`; None where there are none."""
+    """Return the mean over the steps after the first `warmup_steps`; None where there are none.
+
+    Seconds are the means of those steps that have them.
+    """
     timed = steps[warmup_steps:]
     if not timed:
         return None
-    seconds = [step.communication_seconds for step in timed if step.communication_seconds is not None]
+    communication = _mean_of_known([step.communication_seconds for step in timed])
+    exposed = _mean_of_known([step.exposed_seconds for step in timed])
     return Traffic(
         gradient_bytes=_mean([step.gradient_bytes for step in timed]),
         payload_bytes=_mean([step.payload_bytes for step in timed]),
         wire_bytes=_mean([step.wire_bytes for step in timed]),
-        communication_seconds=_mean(seconds) if len(seconds) == len(timed) else None,
+        communication_seconds=communication,
+        exposed_seconds=exposed,
+        overlap_fraction=None if exposed is None or not communication else max(0.0, 1 - exposed / communication),
     )
+
+
+def _mean_of_known(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return _mean(known) if known else None
 
 
 def _mean(values: Sequence[float]) -> float:

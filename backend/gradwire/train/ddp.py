@@ -53,9 +53,11 @@ def register_communication(ddp_model: Any, recipe: Recipe) -> GradientCommunicat
 
 @contextmanager
 def explained(communication: GradientCommunication | None) -> Iterator[None]:
-    """Wrap a backward pass: where gradient communication failed in it, raise that failure, which names the rank."""
+    """Wrap a backward pass, to time it: where gradient communication failed in it, raise that, which names the rank."""
     try:
         yield
+        if communication is not None:
+            communication.backward_ended()
     except RuntimeError as error:
         if communication is None or communication.failure is None:
             raise

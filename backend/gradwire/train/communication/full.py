@@ -5,24 +5,38 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch.nn.parallel import DistributedDataParallel
+
 from gradwire.errors import RunFailed
 from gradwire.measure.traffic import StepTraffic
+from gradwire.train.communication.reduction_clock import ReductionClock
 
 
 class FullGradients:
-    """What `none` and a world of one rank communicate; there is no state."""
+    """What `none` communicates; there is no state. Counted over `synchronisations_per_step` backward passes."""
 
-    def __init__(self, gradient_bytes: int, world_size: int) -> None:
+    def __init__(self, ddp_model: DistributedDataParallel, *, world_size: int, synchronisations_per_step: int) -> None:
         self.method = "none"
         self.failure: RunFailed | None = None
-        sent = gradient_bytes * 2 * (world_size - 1) // world_size
-        self._traffic = StepTraffic(
-            gradient_bytes=gradient_bytes, payload_bytes=gradient_bytes, wire_bytes=sent, communication_seconds=None
+        parameters = [parameter for parameter in ddp_model.module.parameters() if parameter.requires_grad]
+        self._gradient_bytes = synchronisations_per_step * sum(
+            parameter.numel() * parameter.element_size() for parameter in parameters
         )
+        self._wire_bytes = self._gradient_bytes * 2 * (world_size - 1) // world_size
+        self._clock = ReductionClock(ddp_model)
 
     @property
     def last_step(self) -> StepTraffic | None:
-        return self._traffic
+        return StepTraffic(
+            gradient_bytes=self._gradient_bytes,
+            payload_bytes=self._gradient_bytes,
+            wire_bytes=self._wire_bytes,
+            communication_seconds=self._clock.reduction_seconds,
+            exposed_seconds=self._clock.exposed_seconds,
+        )
+
+    def backward_ended(self) -> None:
+        self._clock.backward_ended()
 
     def state_dict(self) -> dict[str, Any]:
         return {"format_version": 1, "method": self.method}
@@ -33,4 +47,4 @@ class FullGradients:
         return (f"communication state of method {state.get('method')} is not used: the recipe asks for {self.method}",)
 
     def close(self) -> None:
-        pass
+        self._clock.close()

@@ -20,6 +20,7 @@ from gradwire.train.communication.interface import Bucket, Method
 from gradwire.train.communication.lanes import Lanes
 from gradwire.train.communication.layout import Layout, layout_of, packed
 from gradwire.train.communication.peers import Peers
+from gradwire.train.communication.reduction_clock import ReductionClock
 from gradwire.train.communication.remembered import RememberedBuckets
 
 FORMAT_VERSION = 1
@@ -63,6 +64,7 @@ class HookedCommunication:
         self._handed_over = False
         self._gradient_bytes = 0
         self._seconds_before = 0.0
+        self._clock = ReductionClock(ddp_model)
         self.failure: RunFailed | None = None
         # DDP checks the annotations of a hook as objects, and here they are strings: a lambda has none.
         ddp_model.register_comm_hook(self, lambda communication, bucket: communication.average(bucket))
@@ -77,12 +79,17 @@ class HookedCommunication:
         if not self._handed_over:
             return None
         seconds = self._dispatcher.communication_seconds
+        communication_seconds = self._clock.reduction_seconds if seconds is None else seconds - self._seconds_before
         return StepTraffic(
             gradient_bytes=self._gradient_bytes,
             payload_bytes=self._lanes.payload_bytes,
             wire_bytes=self._lanes.wire_bytes,
-            communication_seconds=None if seconds is None else seconds - self._seconds_before,
+            communication_seconds=communication_seconds,
+            exposed_seconds=self._clock.exposed_seconds,
         )
+
+    def backward_ended(self) -> None:
+        self._clock.backward_ended()
 
     def average(self, grad_bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """Return the future of the bucket's buffer holding the average; DDP calls this in bucket order."""
@@ -142,6 +149,7 @@ class HookedCommunication:
         return tuple(notes)
 
     def close(self) -> None:
+        self._clock.close()
         self._dispatcher.close()
         if self.failure is None:
             self._lanes.close()

@@ -66,6 +66,9 @@ class GradientCommunication(Protocol):
     def last_step(self) -> StepTraffic | None:
         """Return the traffic of the last step whose backward ended; None before the first."""
 
+    def backward_ended(self) -> None:
+        """Note that a backward pass has returned, for `last_step`'s exposed seconds; they are None without it."""
+
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's state as tensors and plain values; `torch.load(weights_only=True)` reads it."""
 

@@ -42,9 +42,11 @@ def register(
     """
     match compression.method:
         case "none":
-            parameters = [parameter for parameter in ddp_model.module.parameters() if parameter.requires_grad]
-            gradient_bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
-            return FullGradients(gradient_bytes * synchronisations_per_step, dist.get_world_size(process_group))
+            return FullGradients(
+                ddp_model,
+                world_size=dist.get_world_size(process_group),
+                synchronisations_per_step=synchronisations_per_step,
+            )
         case "fp16-torch":
             return register_fp16_torch(
                 ddp_model,

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gradwire.documents.recipe_schema import Compression
 from gradwire.errors import RunFailed, UsageError
 from gradwire.measure.traffic import StepTraffic
+from gradwire.train.communication.reduction_clock import ReductionClock
 
 FORMAT_VERSION = 1
 
@@ -55,6 +56,7 @@ class TorchHook:
         self._extra_synchronisations = extra_synchronisations
         self._handed_over = False
         self._gradient_bytes = self._payload_bytes = 0
+        self._clock = ReductionClock(ddp_model)
         ddp_model.register_comm_hook(self, lambda communication, bucket: communication.average(bucket))
 
     @property
@@ -65,8 +67,12 @@ class TorchHook:
             gradient_bytes=self._gradient_bytes,
             payload_bytes=self._payload_bytes,
             wire_bytes=self._payload_bytes * 2 * (self._world_size - 1) // self._world_size,
-            communication_seconds=None,
+            communication_seconds=self._clock.reduction_seconds,
+            exposed_seconds=self._clock.exposed_seconds,
         )
+
+    def backward_ended(self) -> None:
+        self._clock.backward_ended()
 
     def average(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """Return what torch's hook returns."""
@@ -98,7 +104,7 @@ class TorchHook:
         return ("torch's PowerSGD state cannot be restored: errors and factors start anew, after up to two full steps",)
 
     def close(self) -> None:
-        pass
+        self._clock.close()
 
 
 def register_fp16_torch(
