@@ -60,6 +60,42 @@ def check_plan(plan: Plan) -> None:
     )
 
 
+def shard_group_size(plan: Plan) -> int:
+    """Return how many ranks share one copy of the model under `fsdp`; fewer than all data-parallel ranks: hybrid."""
+    ranks = plan.batch.data_parallel_size
+    return min(plan.recipe.parallelism.data.shard_group_size or ranks, ranks)
+
+
+def secondary_partition_size(plan: Plan) -> int:
+    """Return the ranks over which ZeRO++ shards its second copy of the parameters; 1: there is none."""
+    return min(plan.recipe.parallelism.data.zero.secondary_partition_size or 1, plan.world.world_size)
+
+
+def pins_memory(plan: Plan) -> bool:
+    """Return whether offloading uses page-locked memory: as the recipe says, or else where there is a GPU."""
+    asked = plan.recipe.parallelism.data.offload.pin_memory
+    return plan.world.device == "cuda" if asked is None else asked
+
+
+def not_on_cpu(plan: Plan) -> str | None:
+    """Return why the plan cannot train on the CPU that it is for, with a way out; None where it can.
+
+    Tried with DeepSpeed 0.19: NVMe offload waits for ever, the kernels of qwZ do not exist, and qgZ sends full
+    gradients without a word.
+    """
+    if plan.world.device != "cpu":
+        return None
+    data = plan.recipe.parallelism.data
+    if "nvme" in (data.offload.optimizer, data.offload.parameters):
+        return "parallelism.data.offload: nvme needs a CUDA device; on cpu use cpu or none"
+    if data.zero.quantized_weights or data.zero.quantized_gradients:
+        return (
+            "parallelism.data.zero: DeepSpeed quantizes weights and gradients on CUDA devices only; "
+            "on cpu set quantized_weights and quantized_gradients to false"
+        )
+    return None
+
+
 def recipe_sha256(recipe: Recipe) -> str:
     """Return a hash that is equal for runs of one recipe at any size: summary, extends and num_gpus left out."""
     document = msgspec.to_builtins(recipe)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gradwire.measure.measurement import read_measurement
+from gradwire.plan import Backend
 from tests.distributed.real_runs import Finished, free_port, lowered, run_words, torchrun
 
 pytestmark = pytest.mark.distributed
@@ -72,10 +73,27 @@ def test_trainer_example_learns(tmp_path: Path) -> None:
     check_losses(finished, r"'loss': '?(\d[\d.]*)")
 
 
+# Backend, then parallelism.data; NVME stands for a folder.
+ON_A_GPU: dict[str, tuple[Backend, str]] = {
+    "fsdp": ("accelerate", "{strategy: fsdp}"),
+    "fsdp-offloaded": ("accelerate", "{strategy: fsdp, offload: {optimizer: cpu, parameters: cpu}}"),
+    "fsdp-1": ("accelerate", "{strategy: fsdp, fsdp: {version: 1, reshard_after_forward: false}}"),
+    "native-fsdp-offloaded": ("native", "{strategy: fsdp, offload: {optimizer: cpu, parameters: cpu}}"),
+    "zero3-offloaded": ("deepspeed", "{strategy: zero3, offload: {optimizer: cpu, parameters: cpu}}"),
+    "accelerate-zero2-offloaded": ("accelerate", "{strategy: zero2, offload: {optimizer: cpu}}"),
+    "zero3-nvme": ("deepspeed", "{strategy: zero3, offload: {optimizer: nvme, nvme_path: NVME}}"),
+    "zero3-quantized": ("deepspeed", "{strategy: zero3, zero: {quantized_weights: true, quantized_gradients: true}}"),
+}
+
+
 @pytest.mark.gpu
-def test_accelerate_fsdp_learns_on_a_gpu(tmp_path: Path) -> None:
-    sets = ("parallelism.data.strategy=fsdp", "training.device=cuda", "training.num_gpus=1")
-    folder = lowered(tmp_path / "out", "accelerate", *sets, device="cuda")
+@pytest.mark.parametrize("case", ON_A_GPU)
+def test_what_needs_a_gpu_learns_on_one(tmp_path: Path, case: str) -> None:
+    backend, data = ON_A_GPU[case]
+    (tmp_path / "nvme").mkdir()
+    data = data.replace("NVME", str(tmp_path / "nvme"))
+    sets = (f"parallelism.data={data}", "training.device=cuda", "training.num_gpus=1")
+    folder = lowered(tmp_path / "out", backend, *sets, device="cuda")
     run_words("sh", folder / "launch.sh").check()
     check_measured(folder, world_size=1)
 

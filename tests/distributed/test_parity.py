@@ -24,11 +24,16 @@ NATIVE = {
     "overlap": ("communication.overlap={bucket_cap_mb: 0.05, gradient_as_bucket_view: true, static_graph: true}",),
     "checkpointing": ("training.gradient_checkpointing=true",),
     "fsdp": ("parallelism.data.strategy=fsdp",),
+    "fsdp-offloaded": (
+        "parallelism.data={strategy: fsdp, offload: {optimizer: cpu, parameters: cpu}, "
+        "fsdp: {wrap: model, reshard_after_forward: false}}",
+    ),
     "1f1b": PIPELINE,
     "gpipe": (*PIPELINE, "parallelism.pipeline.schedule=gpipe"),
 }
 NATIVE_FOUR = {
     "ddp": ("training.batch_size_per_gpu=1",),
+    "hsdp": ("training.batch_size_per_gpu=1", "parallelism.data={strategy: fsdp, shard_group_size: 2}"),
     "1f1b-ddp": ("parallelism.pipeline={stages: 2, chunks: 2}",),
     "gpipe-fsdp": (
         "parallelism.pipeline={stages: 2, chunks: 2, schedule: gpipe}",
@@ -36,6 +41,16 @@ NATIVE_FOUR = {
     ),
 }
 ZERO = {name: (f"parallelism.data.strategy={name}",) for name in ("ddp", "zero1", "zero2", "zero3")}
+ZERO |= {
+    "zero2-offloaded": ("parallelism.data={strategy: zero2, offload: {optimizer: cpu}}",),
+    "zero3-offloaded": (
+        "parallelism.data={strategy: zero3, offload: {optimizer: cpu, parameters: cpu}, "
+        "zero: {secondary_partition_size: 2}}",
+    ),
+}
+ZERO_FOUR = {
+    "hpz": ("training.batch_size_per_gpu=1", "parallelism.data={strategy: zero3, zero: {secondary_partition_size: 2}}"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +87,13 @@ def test_deepspeed_stages_equal_the_reference(tmp_path: Path, references: dict[s
     check(tmp_path, "deepspeed", ZERO, 2, references)
 
 
+@pytest.mark.soak
+def test_second_copies_over_some_of_the_ranks_equal_the_reference(
+    tmp_path: Path, references: dict[str, dict[str, list[float]]]
+) -> None:
+    check(tmp_path, "deepspeed", ZERO_FOUR, 4, references)
+
+
 def test_accelerate_ddp_equals_the_reference(tmp_path: Path, references: dict[str, dict[str, list[float]]]) -> None:
     strategies = {name: NATIVE[name] for name in ("ddp", "overlap")}
     check(tmp_path, "accelerate", strategies, 2, references)
@@ -80,7 +102,7 @@ def test_accelerate_ddp_equals_the_reference(tmp_path: Path, references: dict[st
 def test_accelerate_with_deepspeed_equals_the_reference(
     tmp_path: Path, references: dict[str, dict[str, list[float]]]
 ) -> None:
-    strategies = {name: ZERO[name] for name in ("zero1", "zero2", "zero3")}
+    strategies = {name: ZERO[name] for name in ("zero1", "zero2", "zero3", "zero3-offloaded")}
     check(tmp_path, "accelerate", strategies, 2, references)
 
 

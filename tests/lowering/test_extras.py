@@ -17,15 +17,15 @@ ACCELERATE = "backends.accelerate"
 
 
 def test_keys_are_merged_last_and_reported() -> None:
-    extras = {"wall_clock_breakdown": True, "zero_optimization": {"offload_optimizer": {"device": "cpu"}}}
+    extras = {"wall_clock_breakdown": True, "zero_optimization": {"offload_optimizer": {"buffer_count": 5}}}
     artifact = lowered("deepspeed", {DEEPSPEED: extras, STRATEGY: "zero2"})
     written = json.loads(artifact.files["deepspeed.json"])
     assert written["wall_clock_breakdown"] is True
-    assert written["zero_optimization"]["offload_optimizer"] == {"device": "cpu"}
+    assert written["zero_optimization"]["offload_optimizer"] == {"buffer_count": 5}
     assert written["zero_optimization"]["stage"] == 2
     assert artifact.report.extras == [
         "deepspeed.json wall_clock_breakdown",
-        "deepspeed.json zero_optimization.offload_optimizer.device",
+        "deepspeed.json zero_optimization.offload_optimizer.buffer_count",
     ]
 
 

@@ -15,6 +15,7 @@ from tests.lowering.drawing import METHOD, STRATEGY, lowered
 
 COMPRESSION = json.loads(schema_text("recipe"))["$defs"]["Compression"]["properties"]
 
+OFFLOAD = "parallelism.data.offload"
 PIPELINE = {"parallelism.pipeline": {"chunks": 4, "stages": 2, "schedule": "1f1b"}, "training.batch_size_per_gpu": 4}
 
 ASKS: list[dict[str, Any]] = [
@@ -30,6 +31,11 @@ ASKS: list[dict[str, Any]] = [
     {"communication.overlap.bucket_cap_mb": 50, STRATEGY: "zero2"},
     {STRATEGY: "fsdp", "training.precision": "fp16-mixed"},
     {"training.global_batch_size": 2},
+    {STRATEGY: "fsdp", "training.num_gpus": 4, "parallelism.data.shard_group_size": 2},
+    {STRATEGY: "fsdp", f"{OFFLOAD}.optimizer": "cpu", f"{OFFLOAD}.parameters": "cpu", f"{OFFLOAD}.pin_memory": False},
+    {STRATEGY: "fsdp", "parallelism.data.fsdp.version": 1, "parallelism.data.fsdp.sync_module_states": True},
+    {STRATEGY: "zero3", f"{OFFLOAD}.parameters": "nvme", f"{OFFLOAD}.nvme_path": "/local_nvme"},
+    {STRATEGY: "zero3", "parallelism.data.zero.quantized_weights": True},
     PIPELINE,
 ]
 

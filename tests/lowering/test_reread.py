@@ -20,18 +20,22 @@ from gradwire.artifact import Artifact, write_artifact
 from gradwire.documents.lowering_schema import Reread
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Recipe
-from gradwire.errors import CannotLower
+from gradwire.errors import CannotLower, InvalidRecipe
 from gradwire.lowering import Placement, lower
 from gradwire.lowering.fields import recipe_paths
 from gradwire.plan import BACKENDS, Backend, Device, settle
 from gradwire.presets import preset_names
-from gradwire.recipe import load_recipe
+from gradwire.recipe import Override, load_recipe
+from gradwire.recipe.rules import broken_rules
 from tests.lowering.drawing import METHOD, STRATEGY, lowered
 from tests.lowering.loader import Loader, running_loader
 from tests.recipe.strategies import valid_recipes
 
 pytest.importorskip("accelerate", reason="the loaders of accelerate and deepspeed are compared with")
 pytest.importorskip("deepspeed", reason="the loaders of accelerate and deepspeed are compared with")
+
+
+SIZES = ("1", "2", "4", "8", "16", "128")
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +53,21 @@ def assert_read_back(loader: Loader, artifact: Artifact) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("preset", preset_names())
-def test_the_loader_reads_every_preset_as_planned(loader: Loader, preset: str, backend: Backend) -> None:
-    loaded = load_recipe(preset)
-    device = loaded.recipe.training.device or "cuda"
-    plan = settle(loaded.recipe, recipe_name=loaded.name, backend=backend, device=device)
-    # What the backend cannot express takes the nearest value, and that has to be valid too.
-    assert_read_back(loader, lower(plan, placement=Placement(out_folder=PurePath("out")), allow_lossy=True))
+def test_the_loader_reads_every_preset_as_planned_at_every_size(loader: Loader, preset: str, backend: Backend) -> None:
+    read = 0
+    for size in SIZES:
+        try:
+            loaded = load_recipe(preset, overrides=[Override(path="training.num_gpus", text=size, option="--num-gpus")])
+        except InvalidRecipe:
+            continue
+        device = loaded.recipe.training.device or "cuda"
+        for nodes in {1, -(-int(size) // 8)}:
+            plan = settle(loaded.recipe, recipe_name=loaded.name, backend=backend, device=device, num_nodes=nodes)
+            placement = Placement(out_folder=PurePath("out"), rendezvous="10.0.0.1:29400" if nodes > 1 else None)
+            # What the backend cannot express takes the nearest value, and that has to be valid too.
+            assert_read_back(loader, lower(plan, placement=placement, allow_lossy=True))
+            read += 1
+    assert read >= 3, "hardly any size is valid"
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
@@ -75,6 +88,8 @@ def test_a_drawn_recipe_is_read_back_as_planned_or_refused_by_name(
         assert set(refused) <= set(recipe_paths())
         artifact = lower(plan, placement=placement, allow_lossy=True)
         assert {f.path for f in artifact.report.fields if f.outcome == "refused"} >= set(refused)
+        written = msgspec.json.decode(artifact.files["plan.json"], type=Plan)
+        assert broken_rules(written.recipe) == [], "what it fell back to is no valid recipe"
     assert len(artifact.report.fields) == len(recipe_paths())
     assert_read_back(loader, artifact)
 

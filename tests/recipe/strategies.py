@@ -73,7 +73,8 @@ def _values_of_kind(kind: str, schema: dict[str, Any]) -> SearchStrategy[Any]:
                 max_size=min(schema.get("maxLength", 20), 20),
             )
         case "array":
-            return st.lists(_values(schema["items"]), min_size=schema["minItems"], max_size=schema["maxItems"])
+            most = min(schema["maxItems"], 4)
+            return st.lists(_values(schema["items"]), min_size=schema["minItems"], max_size=most)
         case "object":
             return _mappings(schema)
         case _:
@@ -130,7 +131,10 @@ def _valid_documents(draw: DrawFn) -> dict[str, Any]:
         "model": draw(_models(tied=stages == 1)),
         "training": training,
         "communication": {"compression": draw(_compressions(method, max_steps)), "overlap": overlap},
-        "parallelism": {"data": {"strategy": strategy}, "pipeline": draw(_pipelines(strategy, stages, ranks, chunks))},
+        "parallelism": {
+            "data": {"strategy": strategy, **draw(_shardings(strategy, stages, ranks, on_cpu=on_cpu))},
+            "pipeline": draw(_pipelines(strategy, stages, ranks, chunks)),
+        },
         "measurement": {"warmup_steps": draw(st.integers(0, max_steps - 1))},
     }
 
@@ -213,6 +217,54 @@ def _overlaps(draw: DrawFn, strategy: str, stages: int, *, searchable: bool, one
             "find_unused_parameters": searches,
         }
     return overlap
+
+
+@st.composite
+def _shardings(draw: DrawFn, strategy: str, stages: int, ranks: int, *, on_cpu: bool) -> dict[str, Any]:
+    sharding: dict[str, Any] = {}
+    groups = [size for size in range(1, ranks + 2) if size > ranks or ranks % size == 0]
+    if strategy == "fsdp":
+        sharding["fsdp"] = draw(_fully_sharded())
+        if stages == 1:
+            sharding["shard_group_size"] = draw(st.sampled_from([None, *groups]))
+    if strategy == "zero3" and draw(st.booleans()):
+        sharding["zero"] = {
+            "secondary_partition_size": draw(st.sampled_from([None, *groups[1:]])),
+            "quantized_weights": draw(st.booleans()),
+            "quantized_gradients": draw(st.booleans()),
+        }
+    if strategy != "ddp" and stages == 1:
+        sharding["offload"] = draw(_offloads(strategy, on_cpu=on_cpu))
+    return sharding
+
+
+@st.composite
+def _offloads(draw: DrawFn, strategy: str, *, on_cpu: bool) -> dict[str, Any]:
+    places = ["none", "cpu", "nvme"] if strategy == "zero3" else ["none", "cpu"]
+    optimizer = draw(st.sampled_from(places))
+    parameters = {"fsdp": optimizer, "zero3": draw(st.sampled_from(places))}.get(strategy, "none")
+    offload: dict[str, Any] = {"optimizer": optimizer, "parameters": parameters}
+    if "nvme" in offload.values():
+        offload["nvme_path"] = "/local_nvme"
+    if optimizer != "none" or parameters != "none":
+        offload["pin_memory"] = draw(st.sampled_from([None, False] if on_cpu else [None, False, True]))
+    return offload
+
+
+@st.composite
+def _fully_sharded(draw: DrawFn) -> dict[str, Any]:
+    version = draw(st.sampled_from([1, 2]))
+    wrap = draw(st.sampled_from(["blocks", "size", "model"]))
+    sends = version == 1 and draw(st.booleans())
+    return {
+        "version": version,
+        "reshard_after_forward": draw(st.booleans()),
+        "wrap": wrap,
+        "wrap_min_parameters": 1000 if wrap == "size" else None,
+        "state_dict": draw(st.sampled_from(["sharded", "full"])),
+        "cpu_ram_efficient_loading": (version == 2 or sends) and draw(st.booleans()),
+        "sync_module_states": sends,
+    }
 
 
 @st.composite

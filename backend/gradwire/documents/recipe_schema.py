@@ -89,11 +89,49 @@ class Overlap(Struct, frozen=True, kw_only=True):
     """Whether each step searches for parameters that took no part in it."""
 
 
-class DataParallelism(Struct, frozen=True, kw_only=True):
-    """What data-parallel ranks replicate and what they shard."""
+class Offload(Struct, frozen=True, kw_only=True):
+    """What waits in the machine's memory or on its disk while the device does not need it."""
 
-    strategy: Literal["ddp", "zero1", "zero2", "zero3", "fsdp"] = "ddp"
-    """ddp: everything replicated; zero1, zero2, zero3: optimizer state, then gradients, then parameters sharded by DeepSpeed; fsdp: all three sharded by torch's fully_shard."""
+    optimizer: Literal["none", "cpu", "nvme"] = "none"
+    """Where the optimizer's state and its step go: none (the device), cpu, or nvme (zero3). fsdp: as parameters."""
+    parameters: Literal["none", "cpu", "nvme"] = "none"
+    """Where parameters wait (zero3, fsdp): none (the device), cpu, or nvme (zero3)."""
+    nvme_path: str | None = None
+    """nvme: folder on a local disk of every machine, as an absolute path."""
+    pin_memory: bool | None = None
+    """Whether the memory that offloading uses is page-locked, which copies faster and cannot be swapped out. Absent: on cuda yes, on cpu no."""
+
+
+class ZeroPlusPlus(Struct, frozen=True, kw_only=True):
+    """ZeRO++ (arXiv:2306.10209): less sent between machines under zero3."""
+
+    secondary_partition_size: int | None = None
+    """hpZ: ranks over which a second copy of the parameters is sharded, so that the backward pass gathers among these only; usually the GPUs of a machine. Divides the processes. Absent: no second copy."""
+    quantized_weights: bool = False
+    """qwZ: whether parameters are gathered as 8-bit integers with a scale per block."""
+    quantized_gradients: bool = False
+    """qgZ: whether gradients are averaged between machines as 4-bit integers; on a single machine there is nothing to quantize."""
+
+
+class FullySharded(Struct, frozen=True, kw_only=True):
+    """How torch's fully sharded data parallelism is set up."""
+
+    version: Literal[1, 2] = 2
+    """2: fully_shard, parameter by parameter; 1: the older FullyShardedDataParallel, which flattens the parameters of each unit."""
+    reshard_after_forward: bool = True
+    """Whether a unit's parameters are freed after its forward pass and gathered again for the backward pass; false keeps them, which sends less and holds more."""
+    wrap: Literal["blocks", "size", "model"] = "blocks"
+    """What is gathered as one unit: blocks (each transformer block), size (each module with more than wrap_min_parameters), model (everything at once)."""
+    wrap_min_parameters: int | None = None
+    """wrap size: parameters that make a module a unit."""
+    block_classes: list[str] | None = None
+    """wrap blocks, without a model in the recipe: class names of the script's transformer blocks. Absent: those that a transformers model names itself."""
+    state_dict: Literal["sharded", "full"] = "sharded"
+    """Checkpoints: sharded (each rank writes its own part) or full (rank 0 gathers and writes everything)."""
+    cpu_ram_efficient_loading: bool = False
+    """Whether rank 0 alone reads a pretrained checkpoint and sends each rank its part. For scripts that load one."""
+    sync_module_states: bool = False
+    """version 1: whether rank 0's weights are sent to every rank before training; cpu_ram_efficient_loading needs it there. version 2 does so by itself."""
 
 
 class Pipeline(Struct, frozen=True, kw_only=True):
@@ -175,6 +213,21 @@ class Communication(Struct, frozen=True, kw_only=True):
     """What is sent instead of the full gradient."""
     overlap: Overlap = field(default_factory=lambda: Overlap())
     """How reduction overlaps with the backward pass (DDP)."""
+
+
+class DataParallelism(Struct, frozen=True, kw_only=True):
+    """What data-parallel ranks replicate and what they shard."""
+
+    strategy: Literal["ddp", "zero1", "zero2", "zero3", "fsdp"] = "ddp"
+    """ddp: everything replicated; zero1, zero2, zero3: optimizer state, then gradients, then parameters sharded by DeepSpeed; fsdp: all three sharded by torch's fully_shard."""
+    shard_group_size: int | None = None
+    """fsdp: ranks that share one copy of the model (hybrid sharding): parameters are gathered inside such a group only, gradients are averaged between groups. Divides the data-parallel size; at that size or more there is a single group. Absent: all ranks share one copy."""
+    offload: Offload = field(default_factory=lambda: Offload())
+    """What waits in the machine's memory or on its disk while the device does not need it (zero1, zero2, zero3, fsdp)."""
+    zero: ZeroPlusPlus = field(default_factory=lambda: ZeroPlusPlus())
+    """ZeRO++ (zero3): less sent between machines."""
+    fsdp: FullySharded = field(default_factory=lambda: FullySharded())
+    """How torch's fully sharded data parallelism is set up (fsdp)."""
 
 
 class Parallelism(Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit
 from gradwire.launch.probe import Machine, port_in_use, program_path
+from gradwire.plan import not_on_cpu
 
 _OLD_LOCK_SECONDS = 900.0
 # Far more processes than cores make a slow run, which may be wanted; beyond this, one that exhausts the machine.
@@ -36,6 +38,7 @@ def preflight(
         *_too_few_devices(plan, machine),
         *_too_few_cores(plan, machine),
         *_impossible_on_cpu(plan),
+        *_unfit_disk(plan),
         *_taken_port(address, node_rank),
         *_missing_script(program),
     ]
@@ -147,8 +150,23 @@ def _impossible_on_cpu(plan: Plan) -> Iterator[str]:
             "Accelerate cannot run FSDP on CPU: it would train without sharding and not say so. "
             "The nearest that runs here: --backend native"
         )
+    problem = not_on_cpu(plan)
+    if problem is not None:
+        yield problem
     if needs_deepspeed(plan) and plan.recipe.training.precision == "fp16-mixed":
         yield "DeepSpeed refuses fp16 on CPU; the nearest that runs here: --set training.precision=bf16-mixed"
+
+
+def _unfit_disk(plan: Plan) -> Iterator[str]:
+    asked = plan.recipe.parallelism.data.offload.nvme_path
+    if asked is None:
+        return
+    path = "parallelism.data.offload.nvme_path"
+    folder = Path(asked)
+    if not folder.is_dir():
+        yield f"{path}: {asked} is no folder on this machine; make it, on a local disk, or name another"
+    elif not os.access(folder, os.W_OK | os.X_OK):
+        yield f"{path}: {asked} cannot be written by this user; name another folder, or change its permissions"
 
 
 def _taken_port(address: str | None, node_rank: int) -> Iterator[str]:

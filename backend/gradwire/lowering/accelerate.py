@@ -15,6 +15,12 @@ from gradwire.lowering.accelerate_document import (
     is_zero,
     yaml_text,
 )
+from gradwire.lowering.accelerate_fsdp import (
+    FSDP_FIELDS,
+    accelerate_fsdp_outcomes,
+    accelerate_fsdp_refusals,
+    fsdp_defaults,
+)
 from gradwire.lowering.deepspeed import deepspeed_environment
 from gradwire.lowering.deepspeed_account import (
     deepspeed_outcomes,
@@ -29,6 +35,7 @@ from gradwire.lowering.fields import Outcome, Refusal, emulated, exact, unused
 from gradwire.lowering.keys import ACCELERATE_KEYS, ACCELERATE_KEYS_BELOW
 from gradwire.lowering.placement import Placement, endpoint
 from gradwire.lowering.program import in_program, program_words
+from gradwire.lowering.sharding import unused_sharding
 from gradwire.lowering.shared import (
     COMMON_ENVIRONMENT,
     Lowered,
@@ -54,7 +61,6 @@ _FORBIDDEN = {
     "fp8_config": "training.precision decides",
     "megatron_lm_config": "parallelism decides",
     "mpirun_config": "the processes are started by accelerate itself",
-    "parallelism_config": "parallelism decides",
 }
 
 
@@ -96,7 +102,7 @@ def _torch_refusals(plan: Plan) -> list[Refusal]:
     found = refuse_pipeline(plan, "Accelerate has no pipeline schedule for training")
     found += refuse_fp16_on_cpu(plan, "Accelerate has no fp16 on a CPU")
     if plan.recipe.parallelism.data.strategy == "fsdp":
-        found += refuse_ddp_settings(plan)
+        found += refuse_ddp_settings(plan) + accelerate_fsdp_refusals(plan)
     return found
 
 
@@ -108,8 +114,7 @@ def _target(plan: Plan) -> Target:
         "num_machines": "--num-nodes",
         "num_processes": "training.num_gpus",
         "use_cpu": "training.device",
-        "fsdp_config.fsdp_version": "parallelism.data.strategy",
-        "fsdp_config.fsdp_activation_checkpointing": "training.gradient_checkpointing",
+        **FSDP_FIELDS,
         "deepspeed_config.deepspeed_config_file": "--out",
     }
     flat = dict(dotted_keys(document))
@@ -122,6 +127,11 @@ def _target(plan: Plan) -> Target:
             )
     if document["distributed_type"] == "DEEPSPEED":
         forbidden["mixed_precision"] = "the precision is in deepspeed.json; Accelerate refuses both"
+    if "parallelism_config" in document:
+        # Model parallelism of Accelerate's own is no part of a recipe, and its sizes multiply to the processes.
+        decided |= {key: ("parallelism", value) for key, value in flat.items() if key.startswith("parallelism_config.")}
+    else:
+        forbidden["parallelism_config"] = "parallelism decides: one group of ranks, all of them data-parallel"
     for key in ("machine_rank", "main_process_ip", "main_process_port"):
         forbidden[key] = "--node-rank and --rdzv decide"
     return Target(
@@ -163,13 +173,7 @@ def _written_defaults(plan: Plan) -> tuple[WrittenDefault, ...]:
         why = "two runs on one machine would meet at the same port"
         written.append(WrittenDefault(key="main_process_port", value=0, hidden_default=29500, why=why))
     if distributed_type(plan) == "FSDP":
-        why = "Accelerate would wrap with the older FSDP 1"
-        written.append(WrittenDefault(key="fsdp_config.fsdp_version", value=2, hidden_default=1, why=why))
-        why = "the whole model would be one shard group, gathered at once"
-        policy = "TRANSFORMER_BASED_WRAP"
-        written.append(
-            WrittenDefault(key="fsdp_config.fsdp_auto_wrap_policy", value=policy, hidden_default="NO_WRAP", why=why)
-        )
+        written += fsdp_defaults(plan)
     return tuple(written)
 
 
@@ -201,6 +205,7 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
         "training.batch_size_per_gpu": by_helper,
         "training.gradient_accumulation": by_helper,
         "parallelism.data.strategy": exact(f"{FILE} distributed_type"),
+        **(accelerate_fsdp_outcomes(plan) if is_fsdp else unused_sharding(plan)),
         **compression_outcomes(plan, unused() if method == "none" else by_helper, by_helper),
         **overlap_outcomes(unused("DDP's settings") if is_fsdp else by_helper),
     }

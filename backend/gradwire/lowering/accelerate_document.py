@@ -11,10 +11,13 @@ from gradwire.documents.plan_schema import Plan
 from gradwire.lowering.deepspeed_document import FILE as DEEPSPEED_FILE
 from gradwire.lowering.deepspeed_document import zero_stage
 from gradwire.lowering.placement import Placement, endpoint
+from gradwire.lowering.sharding import is_hybrid
+from gradwire.plan import shard_group_size
 
 FILE = "accelerate.yaml"
 
 _BLOCK_CLASSES = {"llama": "LlamaDecoderLayer", "gpt2": "GPT2Block"}
+_WRAP_POLICIES = {"blocks": "TRANSFORMER_BASED_WRAP", "size": "SIZE_BASED_WRAP", "model": "NO_WRAP"}
 
 
 def accelerate_document(plan: Plan, placement: Placement) -> dict[str, Any]:
@@ -51,7 +54,9 @@ def accelerate_document(plan: Plan, placement: Placement) -> dict[str, Any]:
                 "zero3_init_flag": zero_stage(plan) == 3,
             }
         case "FSDP":
-            document |= {"mixed_precision": _mixed_precision(plan), "fsdp_config": _fsdp_section(plan)}
+            document |= {"mixed_precision": _mixed_precision(plan), "fsdp_config": fsdp_section(plan)}
+            if is_meshed(plan):
+                document["parallelism_config"] = _parallelism_section(plan)
         case _:
             document["mixed_precision"] = _mixed_precision(plan)
     return document
@@ -80,21 +85,65 @@ def _mixed_precision(plan: Plan) -> str:
             return "no"
 
 
-def _fsdp_section(plan: Plan) -> dict[str, Any]:
+def is_meshed(plan: Plan) -> bool:
+    """Return whether Accelerate needs a mesh of copies x shards: FSDP 2 with several copies of the model."""
+    data = plan.recipe.parallelism.data
+    return data.strategy == "fsdp" and data.fsdp.version == 2 and is_hybrid(plan)
+
+
+def _parallelism_section(plan: Plan) -> dict[str, Any]:
+    ranks, group = plan.batch.data_parallel_size, shard_group_size(plan)
+    sizes = {"dp_replicate": ranks // group, "dp_shard": group, "tp": 1, "cp": 1, "sp": 1}
+    return {f"parallelism_config_{name}_size": size for name, size in sizes.items()}
+
+
+def fsdp_section(plan: Plan) -> dict[str, Any]:
+    """Return the fsdp_config of `plan`; every key of the chosen version written."""
+    data = plan.recipe.parallelism.data
+    fsdp = data.fsdp
     section: dict[str, Any] = {
-        "fsdp_version": 2,
+        "fsdp_version": fsdp.version,
         # The program recomputes activations; here it would do so twice.
         "fsdp_activation_checkpointing": False,
-        "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "fsdp_auto_wrap_policy": _WRAP_POLICIES[fsdp.wrap],
         "fsdp_backward_prefetch": "NO_PREFETCH",
-        "fsdp_cpu_ram_efficient_loading": False,
-        "fsdp_offload_params": False,
-        "fsdp_reshard_after_forward": True,
-        "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+        "fsdp_cpu_ram_efficient_loading": fsdp.cpu_ram_efficient_loading,
+        "fsdp_offload_params": data.offload.parameters == "cpu",
+        "fsdp_state_dict_type": "FULL_STATE_DICT" if fsdp.state_dict == "full" else "SHARDED_STATE_DICT",
     }
-    if plan.recipe.model is not None:
-        section["fsdp_transformer_layer_cls_to_wrap"] = _BLOCK_CLASSES[plan.recipe.model.family]
+    if fsdp.version == 1:
+        # The launcher always exports a sharding strategy, which wins over fsdp_reshard_after_forward.
+        section |= {
+            "fsdp_forward_prefetch": False,
+            "fsdp_sharding_strategy": sharding_strategy(plan),
+            "fsdp_sync_module_states": fsdp.sync_module_states,
+            "fsdp_use_orig_params": True,
+        }
+    else:
+        section["fsdp_reshard_after_forward"] = fsdp.reshard_after_forward
+        if fsdp.cpu_ram_efficient_loading:
+            # FSDP 2 ignores it, but the launcher refuses efficient loading without.
+            section["fsdp_sync_module_states"] = True
+    if fsdp.wrap == "size":
+        section["fsdp_min_num_params"] = fsdp.wrap_min_parameters
+    if fsdp.wrap == "blocks" and block_classes(plan):
+        section["fsdp_transformer_layer_cls_to_wrap"] = ",".join(block_classes(plan))
     return section
+
+
+def sharding_strategy(plan: Plan) -> str:
+    """Return FSDP 1's name for what the plan shards, and whether it is gathered again for the backward pass."""
+    keeps = not plan.recipe.parallelism.data.fsdp.reshard_after_forward
+    if is_hybrid(plan):
+        return "HYBRID_SHARD_ZERO2" if keeps else "HYBRID_SHARD"
+    return "SHARD_GRAD_OP" if keeps else "FULL_SHARD"
+
+
+def block_classes(plan: Plan) -> list[str]:
+    """Return the class names of the blocks that are units of FSDP; none: those that the model itself names."""
+    if plan.recipe.model is not None:
+        return [_BLOCK_CLASSES[plan.recipe.model.family]]
+    return plan.recipe.parallelism.data.fsdp.block_classes or []
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:

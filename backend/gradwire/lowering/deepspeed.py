@@ -18,6 +18,7 @@ from gradwire.lowering.extras import dotted_keys, merge_extras, refuse_extras
 from gradwire.lowering.fields import Outcome, Refusal, emulated, exact
 from gradwire.lowering.placement import Placement, endpoint
 from gradwire.lowering.program import TRAINER, program_words
+from gradwire.lowering.sharding import refuse_fully_sharded
 from gradwire.lowering.shared import (
     COMMON_ENVIRONMENT,
     Lowered,
@@ -39,7 +40,8 @@ def refusals(plan: Plan) -> list[Refusal]:
     if plan.recipe.parallelism.data.strategy == "fsdp":
         path = "parallelism.data.strategy"
         limit = "DeepSpeed has no fully_shard; --backend native and --backend accelerate have"
-        return [Refusal(path=path, limit=limit, nearest="zero3 (shards the same three)", fallback={path: "zero3"})]
+        refused = Refusal(path=path, limit=limit, nearest="zero3 (shards the same three)", fallback={path: "zero3"})
+        return [refused, *refuse_fully_sharded(plan, "a setting of torch's FSDP")]
     target = deepspeed_target(deepspeed_document(plan, with_optimizer=True), plan)
     return [*deepspeed_refusals(plan), *refuse_extras(plan.recipe.backends.deepspeed, target)]
 

@@ -19,6 +19,7 @@ from gradwire.lowering.extras import Decided, Target
 from gradwire.lowering.fields import Outcome, Refusal, emulated, exact, unused
 from gradwire.lowering.keys import deepspeed_keys
 from gradwire.lowering.program import in_program
+from gradwire.lowering.sharding import decided_sharding, zero_sharding_outcomes
 from gradwire.lowering.shared import (
     compression_outcomes,
     refuse_compression,
@@ -78,6 +79,7 @@ def deepspeed_outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str,
         "training.batch_size_per_gpu": exact(f"{FILE} train_micro_batch_size_per_gpu"),
         "training.gradient_accumulation": exact(f"{FILE} gradient_accumulation_steps", _accumulation_note(plan)),
         "parallelism.data.strategy": exact(f"{FILE} zero_optimization.stage"),
+        **zero_sharding_outcomes(plan),
         **compression_outcomes(plan, _compression_outcome(plan), unused()),
         **_overlap_outcomes(plan),
     }
@@ -96,6 +98,15 @@ def written_defaults(plan: Plan, document: Mapping[str, Any]) -> tuple[WrittenDe
             )
         )
     zero = document["zero_optimization"]
+    if "zero_force_ds_cpu_optimizer" in document:
+        found.append(
+            _default(
+                "zero_force_ds_cpu_optimizer",
+                False,
+                True,
+                "with the optimizer offloaded, DeepSpeed would refuse a program's own torch optimizer",
+            )
+        )
     if zero["stage"] in (1, 2):
         found.append(
             _default(
@@ -162,6 +173,7 @@ def _decided(document: Mapping[str, Any], plan: Plan) -> Decided:
         "zero_optimization.stage": ("parallelism.data.strategy", zero["stage"]),
         "gradient_allreduce_op": ("the average that every backend takes", "mean"),
     }
+    decided |= decided_sharding(plan, document)
     if plan.recipe.communication.overlap.bucket_cap_mb is not None and zero["stage"]:
         decided["zero_optimization.reduce_bucket_size"] = (
             "communication.overlap.bucket_cap_mb",

@@ -6,6 +6,7 @@ from typing import Any
 
 from gradwire.documents.plan_schema import Plan
 from gradwire.lowering.deepspeed_scheduler import first_learning_rate, scheduler_section
+from gradwire.plan import pins_memory, secondary_partition_size
 
 FILE = "deepspeed.json"
 
@@ -43,6 +44,9 @@ def deepspeed_document(plan: Plan, *, with_optimizer: bool) -> dict[str, Any]:
         "wall_clock_breakdown": False,
         **_precision_sections(plan),
     }
+    if not with_optimizer and plan.recipe.parallelism.data.offload.optimizer != "none":
+        # Else DeepSpeed refuses every optimizer of the program's own but its own CPU kernels.
+        document["zero_force_ds_cpu_optimizer"] = False
     if with_optimizer:
         document["optimizer"] = {"type": training.optimizer, "params": _optimizer_params(plan)}
         scheduler = scheduler_section(training)
@@ -68,6 +72,19 @@ def _zero_section(plan: Plan) -> dict[str, Any]:
         section["allgather_bucket_size"] = _elements(mebibytes, model_data_type(plan))
     else:
         section["stage3_gather_16bit_weights_on_model_save"] = False
+        section |= _zero_plus_plus(plan)
+    return section | _offload_sections(plan)
+
+
+def _zero_plus_plus(plan: Plan) -> dict[str, Any]:
+    asked = plan.recipe.parallelism.data.zero
+    section: dict[str, Any] = {}
+    if secondary_partition_size(plan) > 1:
+        section["zero_hpz_partition_size"] = secondary_partition_size(plan)
+    if asked.quantized_weights:
+        section["zero_quantized_weights"] = True
+    if asked.quantized_gradients:
+        section["zero_quantized_gradients"] = True
     return section
 
 
@@ -75,6 +92,16 @@ def _bucket_mebibytes(plan: Plan) -> float:
     asked = plan.recipe.communication.overlap.bucket_cap_mb
     # auto is refused: the file is written before the ranks can measure anything.
     return DEFAULT_BUCKET_MIB if asked is None or asked == "auto" else asked
+
+
+def _offload_sections(plan: Plan) -> dict[str, Any]:
+    asked = plan.recipe.parallelism.data.offload
+    sections = {}
+    for key, device in (("offload_optimizer", asked.optimizer), ("offload_param", asked.parameters)):
+        if device != "none":
+            folder = {"nvme_path": asked.nvme_path} if device == "nvme" else {}
+            sections[key] = {"device": device, "pin_memory": pins_memory(plan), **folder}
+    return sections
 
 
 def _elements(mebibytes: float, data_type: str) -> int:

@@ -63,6 +63,9 @@ ACCELERATE_KEYS_BELOW = {
             "fsdp_version",
         ]
     ),
+    "parallelism_config": frozenset(
+        f"parallelism_config_{name}" for name in ("dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size")
+    ),
     "deepspeed_config": frozenset(
         [
             "deepspeed_config_file",

@@ -7,6 +7,12 @@ from gradwire.documents.plan_schema import Plan, SettledPipeline
 from gradwire.lowering.fields import Outcome, Refusal, exact, unused
 from gradwire.lowering.placement import Placement, endpoint
 from gradwire.lowering.program import in_program, program_words
+from gradwire.lowering.sharding import (
+    program_sharding_outcomes,
+    refuse_version_one,
+    refuse_wrap_by_size,
+    refuse_zero_sharding,
+)
 from gradwire.lowering.shared import (
     COMMON_ENVIRONMENT,
     Lowered,
@@ -39,8 +45,11 @@ def refusals(plan: Plan) -> list[Refusal]:
                 fallback={path: "fsdp"},
             )
         )
+    found += refuse_zero_sharding(plan)
     if strategy == "fsdp":
         found += refuse_ddp_settings(plan)
+        found += refuse_version_one(plan, "gradwire.train shards with fully_shard; --backend accelerate has version 1")
+        found += refuse_wrap_by_size(plan, "fully_shard has no policy by size; --backend accelerate has")
     if plan.pipeline is not None:
         found += _pipeline_refusals(plan, plan.pipeline)
     return found
@@ -94,6 +103,7 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
         **{f"training.{name}": by_program for name in _BATCH},
         "training.num_gpus": exact("torchrun --nnodes x --nproc-per-node"),
         "parallelism.data.strategy": by_program,
+        **program_sharding_outcomes(plan, by_program, is_own_script=program is not None),
         **optimizer_outcomes(plan, dict.fromkeys(_OPTIMIZER, by_program)),
         **scheduler_outcomes(plan, by_program),
         **compression_outcomes(plan, unused() if method == "none" else by_program, by_program),

@@ -63,3 +63,13 @@ def torchs_powersgd_on_gloo_uses_every_parameter(recipe: Recipe, device: Device)
         message="torch's PowerSGD hook hangs on cpu with find_unused_parameters; "
         "use method powersgd, or set it to false",
     )
+
+
+def pinned_memory_is_for_a_gpu(recipe: Recipe, device: Device) -> Broken | None:
+    """Memory is page-locked for the copies of a GPU; torch's offload policy fails without one."""
+    if device != "cpu" or not recipe.parallelism.data.offload.pin_memory:
+        return None
+    return Broken(
+        paths=("parallelism.data.offload.pin_memory", "training.device"),
+        message="pin_memory needs a GPU, and the device is cpu; set it to false, or remove it",
+    )

@@ -145,6 +145,6 @@ def _type_hint(value: Any, allowed: list[str]) -> str:
 
 
 def _enum_message(path: Path, value: Any, choices: list[Any]) -> str:
-    names = [choice for choice in choices if choice is not None]
+    names = [str(choice) for choice in choices if choice is not None]
     hint = hint_for_choice(path, value, names)
     return f"{show_value(value)} is not one of {', '.join(names)}{f' ({hint})' if hint else ''}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gradwire.documents.recipe_schema import Recipe
-from gradwire.recipe import communication_rules, device_rules, model_rules, schedule_rules, size_rules
+from gradwire.recipe import communication_rules, device_rules, model_rules, schedule_rules, sharding_rules, size_rules
 from gradwire.recipe.broken import Broken, Device
 
 RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
@@ -28,6 +28,7 @@ RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
     communication_rules.static_graph_has_no_pipeline,
     communication_rules.zero_has_no_pipeline,
     communication_rules.gpipe_has_no_ddp,
+    *sharding_rules.SHARDING_RULES,
     model_rules.heads_divide_the_width,
     model_rules.rotary_heads_are_even,
     model_rules.key_value_heads_divide_the_heads,
@@ -47,6 +48,7 @@ DEVICE_RULES: tuple[Callable[[Recipe, Device], Broken | None], ...] = (
     device_rules.fp16_needs_a_gpu,
     device_rules.torchs_powersgd_on_gloo_has_one_bucket,
     device_rules.torchs_powersgd_on_gloo_uses_every_parameter,
+    device_rules.pinned_memory_is_for_a_gpu,
 )
 
 

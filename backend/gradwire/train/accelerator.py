@@ -22,7 +22,7 @@ from accelerate.utils import (
 
 from gradwire.documents.measurement_schema import Buckets
 from gradwire.documents.plan_schema import Plan
-from gradwire.documents.recipe_schema import Recipe
+from gradwire.documents.recipe_schema import Recipe, Training
 from gradwire.errors import EnvironmentNotFit, UsageError
 from gradwire.recipe.learning_rate import changes
 from gradwire.train.buckets import settle_buckets
@@ -140,7 +140,8 @@ class RecipeAccelerator:
         training = self.plan.recipe.training
         if self._is_deepspeed and "optimizer" in self.accelerator.state.deepspeed_plugin.deepspeed_config:
             return DummyOptim(parameters, lr=training.learning_rate, weight_decay=training.weight_decay)
-        optimizer = build_optimizer(parameters, training)
+        by_deepspeed = self._offloads_to_cpu and training.optimizer != "SGD"
+        optimizer = _cpu_adam(parameters, training) if by_deepspeed else build_optimizer(parameters, training)
         if changes(training.scheduler):
             # Not a scheduler of torch's through `prepare`: that one advances once per process in every step.
             self._schedules.append(ScheduledLearningRate(optimizer, training))
@@ -215,6 +216,12 @@ class RecipeAccelerator:
         self.communications.append(register_communication(model, self.plan.recipe))
 
     @property
+    def _offloads_to_cpu(self) -> bool:
+        # On a CPU device torch's own optimizer is as near, and needs no compiler.
+        offload = self.plan.recipe.parallelism.data.offload
+        return self._is_deepspeed and offload.optimizer != "none" and self.plan.world.device == "cuda"
+
+    @property
     def _is_deepspeed(self) -> bool:
         return bool(self.accelerator.distributed_type == DistributedType.DEEPSPEED)
 
@@ -247,6 +254,21 @@ def cast_weights(model: Any, recipe_accelerator: RecipeAccelerator) -> Any:
     if recipe_accelerator.accelerator.distributed_type == DistributedType.DEEPSPEED:
         return model
     return model.to(dtype=weights_dtype(training))
+
+
+def _cpu_adam(parameters: Iterable[Any], training: Training) -> Any:
+    """Return DeepSpeed's Adam for states in the machine's memory; torch's takes several times as long there."""
+    from deepspeed.ops.adam import DeepSpeedCPUAdam
+
+    return DeepSpeedCPUAdam(
+        parameters,
+        lr=training.learning_rate,
+        betas=tuple(training.betas),
+        eps=training.epsilon,
+        weight_decay=training.weight_decay,
+        adamw_mode=training.optimizer == "AdamW",
+        fp32_optimizer_states=training.precision != "bf16-true",
+    )
 
 
 def _mixed_precision(recipe: Recipe) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Training
 from gradwire.errors import UsageError
+from gradwire.plan import pins_memory, secondary_partition_size
 from gradwire.recipe.learning_rate import changes
 from gradwire.train.deepspeed_scheduler import file_learning_rates, planned_learning_rates, telling_steps
 
@@ -100,6 +101,7 @@ def _planned_deepspeed(plan: Plan, *, has_optimizer: bool) -> dict[str, Any]:
         bucket_bytes = int((25 if asked is None or asked == "auto" else asked) * 1024 * 1024)
         planned["zero_optimization.reduce_bucket_size"] = max(1, bucket_bytes // (4 if wire == "fp32" else 2))
         planned["zero_optimization.overlap_comm"] = True
+    planned |= _planned_sharding(plan, stage, has_optimizer=has_optimizer)
     if has_optimizer:
         planned |= _planned_optimizer(plan)
     return planned
@@ -122,6 +124,22 @@ def _steps_that_a_file_can_say(training: Training) -> list[int]:
     # A warm-up is at least two steps long there.
     first = max(2, scheduler.warmup_steps) + 1
     return [step for step in steps if step >= first] if scheduler.warmup_steps > 1 else [steps[-1] + 1]
+
+
+def _planned_sharding(plan: Plan, stage: int, *, has_optimizer: bool) -> dict[str, Any]:
+    data = plan.recipe.parallelism.data
+    planned: dict[str, Any] = {
+        "zero_optimization.zero_hpz_partition_size": secondary_partition_size(plan) if stage == 3 else 1,
+        "zero_optimization.zero_quantized_weights": data.zero.quantized_weights,
+        "zero_optimization.zero_quantized_gradients": data.zero.quantized_gradients,
+        "zero_force_ds_cpu_optimizer": has_optimizer or data.offload.optimizer == "none",
+    }
+    for key, device in (("offload_optimizer", data.offload.optimizer), ("offload_param", data.offload.parameters)):
+        planned[f"zero_optimization.{key}.device"] = device
+        if device != "none":
+            planned[f"zero_optimization.{key}.pin_memory"] = pins_memory(plan)
+            planned[f"zero_optimization.{key}.nvme_path"] = data.offload.nvme_path if device == "nvme" else None
+    return planned
 
 
 def _planned_optimizer(plan: Plan) -> dict[str, Any]:
@@ -153,6 +171,12 @@ def _loaded_deepspeed(loaded: Any) -> dict[str, Any]:
         "zero_optimization.stage": int(zero.stage),
         "zero_optimization.reduce_bucket_size": zero.reduce_bucket_size,
         "zero_optimization.overlap_comm": zero.overlap_comm,
+        "zero_optimization.zero_hpz_partition_size": zero.zero_hpz_partition_size,
+        "zero_optimization.zero_quantized_weights": zero.zero_quantized_weights,
+        "zero_optimization.zero_quantized_gradients": zero.zero_quantized_gradients,
+        "zero_force_ds_cpu_optimizer": loaded.zero_force_ds_cpu_optimizer,
+        **_loaded_offload("offload_optimizer", zero.offload_optimizer),
+        **_loaded_offload("offload_param", zero.offload_param),
         "fp16.enabled": loaded.float16_config.enabled,
         "bf16.enabled": bf16.enabled,
         "bf16.bf16_master_weights_and_grads": bf16.bf16_master_weights_and_grads,
@@ -160,6 +184,19 @@ def _loaded_deepspeed(loaded: Any) -> dict[str, Any]:
         "torch_autocast": names[str(loaded.torch_autocast_dtype)] if loaded.torch_autocast_enabled else None,
         "optimizer.type": loaded.optimizer_name,
         **{f"optimizer.params.{key}": value for key, value in params.items()},
+    }
+
+
+def _loaded_offload(key: str, section: Any) -> dict[str, Any]:
+    from deepspeed.runtime.zero.offload_config import OffloadDeviceEnum
+
+    prefix = f"zero_optimization.{key}"
+    if section is None:
+        return {f"{prefix}.device": "none"}
+    return {
+        f"{prefix}.device": OffloadDeviceEnum(section.device).value,
+        f"{prefix}.pin_memory": section.pin_memory,
+        f"{prefix}.nvme_path": None if section.nvme_path is None else str(section.nvme_path),
     }
 
 

@@ -41,10 +41,14 @@ def choose_device(world: World, place: Place) -> Any:
     return device
 
 
-def begin_process_group(world: World, place: Place, device: Any) -> None:
-    """Form the process group; raises EnvironmentNotFit where the ranks do not find each other."""
+def begin_process_group(world: World, place: Place, device: Any, *, averages_on_cpu: bool = False) -> None:
+    """Form the process group; raises EnvironmentNotFit where the ranks do not find each other.
+
+    `averages_on_cpu`: tensors in the machine's memory are exchanged too, beside those of a GPU.
+    """
     backend = world.process_group_backend
-    options: dict[str, Any] = {"backend": backend, "timeout": timedelta(seconds=TIMEOUT_SECONDS[backend])}
+    both = f"cpu:gloo,cuda:{backend}" if averages_on_cpu and device.type == "cuda" else backend
+    options: dict[str, Any] = {"backend": both, "timeout": timedelta(seconds=TIMEOUT_SECONDS[backend])}
     if device.type == "cuda":
         options["device_id"] = device
     if not place.launched:

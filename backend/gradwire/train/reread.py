@@ -21,6 +21,7 @@ from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit, GradwireError, UsageError
 from gradwire.plan import check_plan
 from gradwire.train.deepspeed_config import AUTOCAST_TYPES, LOADER_ERRORS, Pairs, deepspeed_pairs
+from gradwire.train.fsdp_config import fsdp_pairs
 
 _DISTRIBUTED_TYPES = {"fsdp": "FSDP", "zero1": "DEEPSPEED", "zero2": "DEEPSPEED", "zero3": "DEEPSPEED"}
 
@@ -132,8 +133,7 @@ def _accelerate_pairs(plan: Plan, report: LoweringReport, folder: Path) -> Pairs
         case "FSDP":
             environment = launch.prepare_multi_gpu_env(arguments)
             yield _mixed_precision_pair(plan, environment)
-            with patch_environment(**environment):
-                yield from _fsdp_pairs(plan)
+            yield from fsdp_pairs(plan, environment)
         case "NO":
             yield _mixed_precision_pair(plan, launch.prepare_simple_launcher_cmd_env(arguments)[1])
         case _:
@@ -157,18 +157,6 @@ def _accelerate_deepspeed_pairs(plan: Plan) -> Pairs:
     yield "deepspeed_plugin.zero3_init_flag", plan.recipe.parallelism.data.strategy == "zero3", plugin.zero3_init_flag
     plugin.set_mixed_precision("no")
     yield from deepspeed_pairs(plan, plugin.deepspeed_config, has_optimizer=False)
-
-
-def _fsdp_pairs(plan: Plan) -> Pairs:
-    from accelerate.utils import FullyShardedDataParallelPlugin
-
-    plugin = FullyShardedDataParallelPlugin()
-    yield "fsdp_version", 2, plugin.fsdp_version
-    yield "fsdp_reshard_after_forward", True, plugin.reshard_after_forward
-    yield "fsdp_activation_checkpointing", False, plugin.activation_checkpointing
-    if plan.recipe.model is not None:
-        block = {"llama": "LlamaDecoderLayer", "gpt2": "GPT2Block"}[plan.recipe.model.family]
-        yield "fsdp_transformer_layer_cls_to_wrap", [block], plugin.transformer_cls_names_to_wrap
 
 
 if __name__ == "__main__":

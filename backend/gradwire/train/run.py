@@ -30,7 +30,10 @@ from gradwire.train.stopwatch import Stopwatch
 def run(setting: Setting, out_folder: Path) -> None:
     """Form the process group, train the setting's plan on this rank, and end the group."""
     device = choose_device(setting.plan.world, setting.place)
-    begin_process_group(setting.plan.world, setting.place, device)
+    # fully_shard leaves offloaded gradients in the machine's memory, where their norm is taken.
+    data = setting.plan.recipe.parallelism.data
+    averages_on_cpu = data.strategy == "fsdp" and data.offload.parameters == "cpu"
+    begin_process_group(setting.plan.world, setting.place, device, averages_on_cpu=averages_on_cpu)
     train_in_group(setting, device, out_folder)
     end_process_group()
 

@@ -10,6 +10,7 @@ from gradwire.documents.peak_schema import MatmulPeak
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Model
 from gradwire.errors import EnvironmentNotFit, RunFailed, UsageError
+from gradwire.plan import not_on_cpu
 
 
 class EveryRankFailed(RunFailed):
@@ -88,6 +89,9 @@ def check_device_can(plan: Plan) -> None:
         return
     if plan.recipe.training.precision == "fp16-mixed":
         raise EnvironmentNotFit("training.precision: fp16-mixed needs a CUDA device; on cpu use bf16-mixed or fp32")
+    problem = not_on_cpu(plan)
+    if problem is not None:
+        raise EnvironmentNotFit(problem)
     if plan.backend == "accelerate" and plan.recipe.parallelism.data.strategy == "fsdp":
         raise EnvironmentNotFit(
             "parallelism.data.strategy: fsdp through Accelerate needs CUDA devices: on a CPU Accelerate trains plain "

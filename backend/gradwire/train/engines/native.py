@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.documents.measurement_schema import Buckets
+from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Recipe
 from gradwire.errors import UsageError
+from gradwire.plan import pins_memory, shard_group_size
 from gradwire.train.buckets import settle_buckets
 from gradwire.train.clip import clip_gradients
 from gradwire.train.communication import GradientCommunication
@@ -117,27 +119,53 @@ def build(setting: Setting, device: Any, lap: Lap) -> NativeEngine:
             communication = register_communication(wrapped, recipe)
             return NativeEngine(setting, wrapped, lap, communication=communication, buckets=buckets)
         case "fsdp":
-            size = setting.plan.batch.data_parallel_size
-            mesh = init_device_mesh(device.type, (size,), mesh_dim_names=("data",))
-            shard(model, stage.blocks, mesh, recipe)
-            return NativeEngine(setting, model, lap)
+            mesh, notes = data_mesh(setting.plan, device)
+            shard(model, stage.blocks, mesh, setting.plan)
+            return NativeEngine(setting, model, lap, notes=notes)
         case _:
             raise UsageError(
                 f"parallelism.data.strategy: {strategy} is DeepSpeed's; use --backend deepspeed, or fsdp for native"
             )
 
 
-def shard(model: Any, blocks: Any, mesh: Any, recipe: Recipe) -> None:
-    """Shard `model` in place over `mesh`, each block a unit of its own."""
+def data_mesh(plan: Plan, device: Any) -> tuple[Any, tuple[str, ...]]:
+    """Return the mesh that fully_shard works on and notes on it: copies x shards where there are several copies.
+
+    Ranks of one group are neighbours, mostly on one machine, so that only averaged gradients travel far.
+    """
+    ranks, group = plan.batch.data_parallel_size, shard_group_size(plan)
+    if group == ranks:
+        return init_device_mesh(device.type, (ranks,), mesh_dim_names=("data",)), ()
+    mesh = init_device_mesh(device.type, (ranks // group, group), mesh_dim_names=("copies", "shards"))
+    return mesh, (f"hybrid sharding: {ranks // group} copies of the model, each over {group} rank(s)",)
+
+
+def shard(model: Any, blocks: Any, mesh: Any, plan: Plan) -> None:
+    """Shard `model` in place over `mesh`, each block a unit of its own unless the recipe makes the model one.
+
+    A mesh of two dimensions is copies x shards: parameters are gathered over the second, gradients averaged over both.
+    """
+    recipe, fsdp = plan.recipe, plan.recipe.parallelism.data.fsdp
     mixed = recipe.training.precision in ("bf16-mixed", "fp16-mixed")
     policy = (
         MixedPrecisionPolicy(param_dtype=compute_dtype(recipe.training), reduce_dtype=torch.float32)
         if mixed
         else MixedPrecisionPolicy()
     )
-    for block in blocks:
-        fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+    options = {
+        "mesh": mesh,
+        "mp_policy": policy,
+        "offload_policy": (
+            CPUOffloadPolicy(pin_memory=pins_memory(plan))
+            if recipe.parallelism.data.offload.parameters == "cpu"
+            else OffloadPolicy()
+        ),
+    }
+    by_block = fsdp.wrap == "blocks"
+    for block in blocks if by_block else ():
+        fully_shard(block, reshard_after_forward=fsdp.reshard_after_forward, **options)
+    # What is left beside the blocks is needed last before the backward pass and first in it: torch keeps it then.
+    fully_shard(model, reshard_after_forward=None if by_block else fsdp.reshard_after_forward, **options)
 
 
 def autocast_for(recipe: Recipe) -> Any:

@@ -119,7 +119,7 @@ def build(setting: Setting, device: Any, lap: Lap) -> PipelineEngine:
     ).to(device=device, dtype=weights_dtype(recipe.training))
     wrapped: Any = module
     if strategy == "fsdp":
-        shard(module, module.blocks, mesh["data"], recipe)
+        shard(module, module.blocks, mesh["data"], plan)
     elif plan.batch.data_parallel_size > 1:
         options = ddp_options(recipe.communication.overlap)
         wrapped = DistributedDataParallel(module, process_group=mesh.get_group("data"), **options)

@@ -1,0 +1,7 @@
+#!/bin/sh
+# Starts the run that this folder describes; further arguments go to the program.
+set -eu
+here=$(CDPATH="" cd -- "$(dirname -- "$(readlink -f -- "$0")")" && pwd)
+export ACCELERATE_USE_CPU=true
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
+exec accelerate launch --config_file "$here"/accelerate.yaml -m gradwire.train "$here"/plan.json "$@"
