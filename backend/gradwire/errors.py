@@ -79,6 +79,19 @@ class CannotLower(GradwireError):
         super().__init__("\n".join(lines))
 
 
+class CannotImport(GradwireError):
+    """A recipe cannot say all that a configuration does; carries one text for every refused key."""
+
+    exit_code = 3
+
+    def __init__(self, refused: list[str]) -> None:
+        self.refused_keys = refused
+        lines = ["a recipe cannot say all of this configuration"]
+        lines += [f"  {each}" for each in refused]
+        lines.append("Change these keys, or leave them out of the recipe with --allow-lossy.")
+        super().__init__("\n".join(lines))
+
+
 class EnvironmentNotFit(GradwireError):
     """This machine cannot run it: a missing package or device, a taken port, another world size than the plan's."""
 

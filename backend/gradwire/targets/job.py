@@ -12,12 +12,13 @@ from gradwire.targets.tree import Document, Kind
 class LaunchFacts:
     """What the command line of a launch settles beside the files; None: not known.
 
-    `num_processes` is the world size over all machines.
+    `num_processes` is the world size over all machines; `hidden_size` is the width of the model's hidden states.
     """
 
     num_processes: int | None = None
     num_machines: int | None = None
     mixed_precision: str | None = None
+    hidden_size: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

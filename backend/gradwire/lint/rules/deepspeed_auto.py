@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gradwire.lint.rule import Hit, Rule, shown
 from gradwire.targets.deepspeed_readings import zero_stage
+from gradwire.targets.filling import PLUGIN_FILLED
 from gradwire.targets.job import Job
 from gradwire.targets.schema import Visit, visit
 from gradwire.targets.tree import Document
@@ -13,16 +14,6 @@ from gradwire.targets.values import types_of
 
 AUTO_URL = "https://huggingface.co/docs/transformers/deepspeed#deepspeed-and-trainer-parameters"
 LEFTOVER_URL = "https://github.com/huggingface/transformers/issues/16495"
-
-# What accelerate.DeepSpeedPlugin replaces beside the Trainer's list, and by what where nothing else is said.
-_PLUGIN_DEFAULTS = {
-    "zero_optimization.stage": "2",
-    "zero_optimization.offload_optimizer.device": '"none"',
-    "zero_optimization.offload_param.device": '"none"',
-    "zero_optimization.offload_optimizer.nvme_path": '"none"',
-    "zero_optimization.offload_param.nvme_path": '"none"',
-    "zero_optimization.stage3_gather_16bit_weights_on_model_save": "false",
-}
 
 
 def _autos(document: Document) -> Iterator[Visit]:
@@ -47,7 +38,7 @@ def dropped_autos(document: Document, job: Job) -> Iterator[Hit]:
         becomes = shown(spec.get("default"))
         if each.member.name == "overlap_comm":
             becomes = shown(zero_stage(document) == 3)
-        plugin = _PLUGIN_DEFAULTS.get(each.path)
+        plugin = shown(PLUGIN_FILLED[each.path]) if each.path in PLUGIN_FILLED else None
         yield Hit(
             at=each.member.node,
             path=each.path,

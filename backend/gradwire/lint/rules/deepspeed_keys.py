@@ -7,19 +7,15 @@ from collections.abc import Iterator
 from gradwire.lint.edits import remove_member, rename, replace_member, replace_value
 from gradwire.lint.finding import Edit
 from gradwire.lint.rule import Hit, Rule, shown
+from gradwire.targets.deepspeed_values import is_removed, misfits
 from gradwire.targets.job import Job
-from gradwire.targets.schema import Visit, as_version, is_known_in, section_of, visit
+from gradwire.targets.schema import Visit, is_known_in, visit
 from gradwire.targets.suggest import is_comment, suggestion
 from gradwire.targets.tree import Document, Member
-from gradwire.targets.values import Misfit, describe, is_whole, plain_misfit, pydantic_misfit
+from gradwire.targets.values import Misfit, describe, is_whole
 
 TYPO_URL = "https://github.com/deepspeedai/DeepSpeed/issues/653"
 REMOVED_URL = "https://github.com/deepspeedai/DeepSpeed/issues/8489"
-
-
-def _is_removed(each: Visit, version: str) -> bool:
-    removal = each.section.get("x-removed", {}).get(each.member.name)
-    return removal is not None and as_version(version) >= as_version(removal["version"])
 
 
 def _unknown(document: Document, job: Job, treatment: str) -> Iterator[Visit]:
@@ -90,7 +86,7 @@ def _renamed(document: Document, each: Visit, meant: str | None) -> tuple[Edit, 
 def removed_features(document: Document, job: Job) -> Iterator[Hit]:
     """Sections of features that are gone; DeepSpeed refuses them even when they are switched off."""
     for each in visit(document):
-        if not _is_removed(each, job.versions.deepspeed):
+        if not is_removed(each, job.versions.deepspeed):
             continue
         removal = each.section["x-removed"][each.member.name]
         value = each.member.node.data
@@ -151,32 +147,6 @@ def old_zero_switch(document: Document, job: Job) -> Iterator[Hit]:
             fix=f'write {{"stage": {stage}}}',
             edits=replace_value(member, f'{{"stage": {stage}}}'),
         )
-
-
-def misfits(document: Document) -> Iterator[tuple[Visit, Misfit]]:
-    """Every value that is not of its key's type, with what becomes of it."""
-    for each in visit(document):
-        spec, value = each.spec, each.member.node.data
-        strict = each.section["x-unknown-keys"] == "refused"
-        if spec is None or value == "auto" or (spec.get("x-inert") and not strict):
-            continue
-        section = section_of("deepspeed", spec)
-        if section is not None:
-            if isinstance(value, dict) or _section_may_be(spec, value):
-                continue
-            yield each, Misfit(outcome="refused", expected="a mapping of keys")
-            continue
-        misfit = (pydantic_misfit if strict else plain_misfit)(spec, value)
-        if misfit is not None:
-            yield each, misfit
-
-
-def _section_may_be(spec: dict[str, object], value: object) -> bool:
-    alternatives = spec.get("anyOf")
-    if not isinstance(alternatives, list):
-        return False
-    kinds = {part.get("type") for part in alternatives if isinstance(part, dict)}
-    return (value is None and "null" in kinds) or (isinstance(value, bool) and "boolean" in kinds)
 
 
 # Sections whose values are first looked at by a feature that most files do not use.

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from gradwire.lint.rule import Hit, Rule, shown
 from gradwire.targets.deepspeed_readings import whole
+from gradwire.targets.filling import TRAINER_FILLED
 from gradwire.targets.job import Job
 from gradwire.targets.tree import Document
 
 MISMATCH_URL = "https://huggingface.co/docs/transformers/deepspeed#deepspeed-and-trainer-parameters"
-
-# Key of the JSON -> argument and its default; transformers.integrations.deepspeed compares exactly these.
-_MATCHED: tuple[tuple[str, str, Any], ...] = (
-    ("train_micro_batch_size_per_gpu", "per_device_train_batch_size", 8),
-    ("gradient_accumulation_steps", "gradient_accumulation_steps", 1),
-    ("gradient_clipping", "max_grad_norm", 1.0),
-    ("optimizer.params.lr", "learning_rate", 5e-5),
-    ("optimizer.params.eps", "adam_epsilon", 1e-8),
-    ("optimizer.params.weight_decay", "weight_decay", 0.0),
-    ("scheduler.params.warmup_max_lr", "learning_rate", 5e-5),
-    ("fp16.enabled", "fp16", False),
-    ("bf16.enabled", "bf16", False),
-)
 
 
 def mismatches(document: Document, job: Job) -> Iterator[Hit]:
@@ -31,7 +18,7 @@ def mismatches(document: Document, job: Job) -> Iterator[Hit]:
     trainer = job.trainer
     if trainer is None:
         return
-    for path, argument, default in _MATCHED:
+    for path, argument, default in TRAINER_FILLED:
         member = document.member(path)
         value = member.node.data if member else None
         given = trainer.value(argument, default)

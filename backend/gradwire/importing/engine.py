@@ -1,0 +1,152 @@
+"""Turns the files of one job into a recipe that lowers back to what they end up with, every key accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gradwire.errors import CannotImport, UsageError
+from gradwire.importing.accelerate_job import AccelerateJob, accelerate_job
+from gradwire.importing.accelerate_table import carry_accelerate
+from gradwire.importing.account import account
+from gradwire.importing.assumptions import assumptions_of
+from gradwire.importing.deepspeed_table import OPTIMIZERS, carry_deepspeed
+from gradwire.importing.entry import Assumption, Carried, Entry
+from gradwire.importing.keeping import Kept, Values, Wanted, keep_rest
+from gradwire.importing.lowered import Target
+from gradwire.importing.processes import Processes, processes_of
+from gradwire.importing.trainer_table import carry_trainer
+from gradwire.plan import Backend
+from gradwire.targets.accelerate_plugin import plugin_reading
+from gradwire.targets.batch import Batch, NoBatch, batch_of
+from gradwire.targets.comparable import comparable_deepspeed, optimizer_kind
+from gradwire.targets.deepspeed_effective import read_deepspeed
+from gradwire.targets.effective import Passed, Reading
+from gradwire.targets.job import Job
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Imported:
+    """A recipe's values by path, what became of every key, what no file settles, and how it is lowered.
+
+    `lower_options` are the words after `gradwire lower RECIPE`.
+    """
+
+    values: Values
+    entries: tuple[Entry, ...]
+    assumptions: tuple[Assumption, ...]
+    carried: tuple[Carried, ...]
+    kept: tuple[Kept, ...]
+    lower_options: tuple[str, ...]
+    sources: tuple[str, ...]
+
+
+def import_job(job: Job, *, allow_lossy: bool = False) -> Imported:
+    """Return the recipe of a job's files.
+
+    Raises UsageError where the program itself refuses the files or they do not belong together, CannotImport with
+    every key that a recipe cannot say; with `allow_lossy` those are left out, and the entries say so.
+    """
+    accelerate = accelerate_job(job)
+    deepspeed = _deepspeed_reading(job, accelerate)
+    _check_accepted([*(accelerate.reading.refused if accelerate else ()), *(deepspeed.refused if deepspeed else ())])
+    processes = processes_of(job, accelerate, deepspeed)
+    batch = _settled_batch(deepspeed, processes)
+    carried = [*_carried(job, accelerate, deepspeed, batch), *processes.carried]
+    values: Values = {tuple(each.path.split(".")): each.value for each in carried}
+    target = _target(job, accelerate, values, processes)
+    values, kept = keep_rest(values, _wanted(accelerate, deepspeed, batch, target), target)
+    readings = [each for each in (deepspeed, accelerate.reading if accelerate else None) if each is not None]
+    entries = account(job, readings, carried, kept, processes.launch_words)
+    refused = [each for each in entries if each.outcome == "refused"]
+    if refused and not allow_lossy:
+        raise CannotImport([_refusal_text(each) for each in refused])
+    return Imported(
+        values=values,
+        entries=entries,
+        assumptions=assumptions_of(carried),
+        carried=tuple(carried),
+        kept=tuple(kept),
+        lower_options=("--backend", target.backend, *processes.lower_options),
+        sources=tuple(document.source for document in (job.accelerate, job.deepspeed, job.trainer) if document),
+    )
+
+
+def _deepspeed_reading(job: Job, accelerate: AccelerateJob | None) -> Reading | None:
+    if job.deepspeed is not None:
+        return read_deepspeed(job.deepspeed, job)
+    if accelerate is not None and accelerate.is_deepspeed:
+        return plugin_reading(accelerate.reading)
+    return None
+
+
+def _check_accepted(refused: Iterable[Passed]) -> None:
+    lines = []
+    for each in refused:
+        file, line, column = each.place
+        lines.append(f"{file}:{line}:{column} {each.path}: {each.reason}")
+    if lines:
+        raise UsageError(
+            "\n".join(["the program itself refuses this configuration", *(f"  {line}" for line in lines)])
+            + "\n`gradwire lint` says how to mend it; nothing was written"
+        )
+
+
+def _settled_batch(deepspeed: Reading | None, processes: Processes) -> Batch | None:
+    if deepspeed is None:
+        return None
+    found = batch_of(deepspeed, processes.ranks)
+    if isinstance(found, NoBatch):
+        source = deepspeed.values.get(found.path)
+        place = f"{':'.join(map(str, source.place))} " if source is not None and source.place else ""
+        raise UsageError(f"{place}{found.path}: DeepSpeed refuses to start: {found.reason}")
+    return found
+
+
+def _carried(
+    job: Job, accelerate: AccelerateJob | None, deepspeed: Reading | None, batch: Batch | None
+) -> Iterable[Carried]:
+    if deepspeed is not None and batch is not None:
+        yield from carry_deepspeed(deepspeed, batch)
+    if accelerate is not None:
+        yield from carry_accelerate(accelerate.reading, is_deepspeed=deepspeed is not None)
+    yield from carry_trainer(job, deepspeed)
+
+
+def _target(job: Job, accelerate: AccelerateJob | None, values: Values, processes: Processes) -> Target:
+    backend: Backend = "accelerate" if accelerate is not None else "deepspeed" if job.deepspeed else "native"
+    device = values.get(("training", "device"), "cuda")
+    return Target(backend=backend, device=device, num_nodes=processes.num_nodes)
+
+
+def _wanted(
+    accelerate: AccelerateJob | None, deepspeed: Reading | None, batch: Batch | None, target: Target
+) -> Iterable[Wanted]:
+    if deepspeed is not None:
+        free = _free_of_deepspeed(deepspeed, target)
+        yield Wanted(section="deepspeed", values=comparable_deepspeed(deepspeed, batch), free=free)
+    if accelerate is not None:
+        yield Wanted(section="accelerate", values=accelerate.reading.values, free=accelerate.free)
+
+
+def _free_of_deepspeed(deepspeed: Reading, target: Target) -> tuple[str, ...]:
+    """Return the sections of DeepSpeed's configuration that a lowered recipe need not have the same."""
+    free = []
+    if target.backend == "accelerate" or "optimizer.type" not in deepspeed.values:
+        # The program makes the optimizer, from the recipe where that says which.
+        free.append("optimizer")
+    elif optimizer_kind(deepspeed) not in OPTIMIZERS:
+        free.append("optimizer.params")
+    if deepspeed.value("zero_optimization.stage", 0) == 0:
+        # Autocast takes the place of DeepSpeed's own 16-bit modes, which are refused by their own names.
+        free += ["torch_autocast"] if _is_half(deepspeed) else []
+    return tuple(free)
+
+
+def _is_half(deepspeed: Reading) -> bool:
+    return bool(deepspeed.value("fp16.enabled") or deepspeed.value("bf16.enabled"))
+
+
+def _refusal_text(entry: Entry) -> str:
+    place = f"{entry.file}:{entry.line}:{entry.column} " if entry.file else ""
+    return f"{place}{entry.path} = {entry.value!r}: {entry.note}"

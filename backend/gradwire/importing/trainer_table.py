@@ -1,0 +1,117 @@
+"""Turns the Trainer's arguments into recipe keys, beside a DeepSpeed JSON or alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gradwire.importing.entry import Carried, Entry, entry_of, entry_of_passed
+from gradwire.targets.effective import Effective, Passed, Reading
+from gradwire.targets.filling import TRAINER_FILLED
+from gradwire.targets.job import Job
+from gradwire.targets.tree import Document
+
+# Arguments that mean the same whoever trains: argument, recipe key, the Trainer's default.
+_EVERYWHERE: tuple[tuple[str, str, Any], ...] = (
+    ("gradient_checkpointing", "training.gradient_checkpointing", False),
+    ("torch_compile", "training.compile", False),
+    ("seed", "training.seed", 42),
+)
+# Arguments that a DeepSpeed JSON takes the place of.
+_WITHOUT_DEEPSPEED: tuple[tuple[str, str, Any], ...] = (
+    ("per_device_train_batch_size", "training.batch_size_per_gpu", 8),
+    ("gradient_accumulation_steps", "training.gradient_accumulation", 1),
+)
+_WITHOUT_OPTIMIZER: tuple[tuple[str, str, Any], ...] = (
+    ("learning_rate", "training.learning_rate", 5e-5),
+    ("weight_decay", "training.weight_decay", 0.0),
+)
+_OPTIMIZERS = {"adamw_torch": "AdamW", "adamw_torch_fused": "AdamW", "sgd": "SGD"}
+_NO_DECAY = "the Trainer decays neither biases nor norms; a recipe decays every parameter"
+
+
+def carry_trainer(job: Job, deepspeed: Reading | None) -> Iterator[Carried]:
+    """Yield the recipe keys that the Trainer's arguments settle and that no other file does."""
+    trainer = job.trainer
+    if trainer is None:
+        return
+    for name, path, default in _EVERYWHERE:
+        yield _carried(trainer, name, path, default)
+    steps = trainer.value("max_steps")
+    if isinstance(steps, int) and steps > 0:
+        yield _carried(trainer, "max_steps", "training.max_steps", steps)
+    if deepspeed is None:
+        for name, path, default in _WITHOUT_DEEPSPEED:
+            yield _carried(trainer, name, path, default)
+        clip = _argument(trainer, "max_grad_norm", 1.0)
+        yield Carried(path="training.gradient_clip", value=clip.value or None, sources=(clip,))
+        if job.accelerate is None:
+            yield _precision(trainer)
+    if deepspeed is None or "optimizer.type" not in deepspeed.values:
+        yield from _optimizer(trainer)
+
+
+def trainer_entries(job: Job, carried: Iterable[Carried], filled: Iterable[Effective]) -> Iterator[Entry]:
+    """Yield what became of each of the Trainer's arguments; `filled` are the values that "auto" was replaced by."""
+    trainer = job.trainer
+    if trainer is None:
+        return
+    used = {
+        source.member.start: each
+        for each in carried
+        for source in each.sources
+        if source.document is trainer and source.member is not None
+    }
+    arguments = {path: argument for path, argument, _ in TRAINER_FILLED}
+    taken = {arguments.get(each.path) for each in filled}
+    if any(each.path == "optimizer.params.betas" for each in filled):
+        taken |= {"adam_beta1", "adam_beta2"}
+    for name, member in (trainer.root.members or {}).items():
+        source = Effective(path=name, value=member.node.data, origin="written", document=trainer, member=member)
+        if member.start in used:
+            yield entry_of(source, "carried", into=used[member.start].path)
+        elif name in taken:
+            yield entry_of(source, "carried", into=None, note='it takes the place of "auto" in the DeepSpeed JSON')
+        elif name == "deepspeed":
+            yield entry_of(source, "carried", into="parallelism.data.strategy", note="names the DeepSpeed JSON")
+        else:
+            reason = "it stays an argument of the Trainer; no key of a recipe"
+            if name in arguments.values():
+                reason = "it does not arrive: the DeepSpeed JSON decides"
+            yield entry_of_passed(Passed(path=name, document=trainer, member=member, reason=reason), "idle")
+
+
+def _argument(trainer: Document, name: str, default: Any) -> Effective:
+    member = trainer.member(name)
+    if member is None:
+        return Effective(path=name, value=default, origin="default", note="the Trainer's default")
+    return Effective(path=name, value=member.node.data, origin="written", document=trainer, member=member)
+
+
+def _carried(trainer: Document, name: str, path: str, default: Any, note: str | None = None) -> Carried:
+    source = _argument(trainer, name, default)
+    return Carried(path=path, value=source.value, sources=(source,), note=note)
+
+
+def _precision(trainer: Document) -> Carried:
+    for name in ("bf16", "fp16"):
+        source = _argument(trainer, name, False)
+        if source.value is True:
+            return Carried(path="training.precision", value=f"{name}-mixed", sources=(source,))
+    sources = (_argument(trainer, "bf16", False), _argument(trainer, "fp16", False))
+    return Carried(path="training.precision", value="fp32", sources=sources)
+
+
+def _optimizer(trainer: Document) -> Iterator[Carried]:
+    optim = _argument(trainer, "optim", "adamw_torch_fused")
+    kind = _OPTIMIZERS.get(str(optim.value))
+    if kind is None:
+        return
+    yield Carried(path="training.optimizer", value=kind, sources=(optim,))
+    for name, path, default in _WITHOUT_OPTIMIZER:
+        decays = name == "weight_decay" and trainer.value(name, 0) not in (0, 0.0)
+        yield _carried(trainer, name, path, default, _NO_DECAY if decays else None)
+    if kind == "AdamW":
+        betas = (_argument(trainer, "adam_beta1", 0.9), _argument(trainer, "adam_beta2", 0.999))
+        yield Carried(path="training.betas", value=[each.value for each in betas], sources=betas)
+        yield _carried(trainer, "adam_epsilon", "training.epsilon", 1e-8)

@@ -1,0 +1,117 @@
+"""Puts what two configurations end up with into one form, in which equal means that the program does the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from gradwire.targets.batch import MICRO, STEPS, TRAIN, Batch
+from gradwire.targets.deepspeed_effective import default_of
+from gradwire.targets.effective import Effective, Reading
+
+NEVER = 1_000_000_000
+"""Steps between two lines of progress from which on there is none."""
+
+_DATA_TYPES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "half": "fp16",
+    "float32": "fp32",
+    "float": "fp32",
+}
+_DATA_TYPE_KEYS = (
+    "torch_autocast.dtype",
+    "communication_data_type",
+    "seq_parallel_communication_data_type",
+    "data_types.grad_accum_dtype",
+    "data_types.param_dtype",
+    "data_types.buffer_dtype",
+)
+
+Default = Callable[[str, Mapping[str, Effective]], Any]
+
+
+def at(reading: Reading, path: str) -> Effective:
+    """Return the value at a path, DeepSpeed's default where nothing says it."""
+    found = reading.values.get(path)
+    if found is not None:
+        return found
+    return Effective(path=path, value=default_of(path, reading.values), origin="default", note="DeepSpeed's default")
+
+
+def optimizer_kind(reading: Reading) -> str | None:
+    """Return Adam, AdamW or SGD for what DeepSpeed builds; its name as written for another, None for none."""
+    written = reading.value("optimizer.type")
+    if not isinstance(written, str):
+        return None
+    match written.lower():
+        case "adam":
+            # DeepSpeed's Adam decays as AdamW does unless it is told not to.
+            return "AdamW" if at(reading, "optimizer.params.adam_w_mode").value else "Adam"
+        case "adamw":
+            return "AdamW"
+    return written
+
+
+def data_type(name: Any) -> str | None:
+    """Return bf16, fp16 or fp32 for any of DeepSpeed's spellings."""
+    text = str(name).lower()
+    return (
+        None if name is None else _DATA_TYPES.get(text, "fp32" if text.endswith(("float32", "float", "fp32")) else text)
+    )
+
+
+def comparable_deepspeed(reading: Reading, batch: Batch | None) -> dict[str, Effective]:
+    """Return what DeepSpeed ends up with, one spelling for each thing and, where `batch` is known, its three sizes."""
+    values = dict(reading.values)
+    kind = optimizer_kind(reading)
+    if kind in ("Adam", "AdamW"):
+        values["optimizer.type"] = replace(values["optimizer.type"], value=kind)
+        values.pop("optimizer.params.adam_w_mode", None)
+    printed = values.get("steps_per_print")
+    if printed is not None and (not isinstance(printed.value, int | float) or printed.value >= NEVER):
+        del values["steps_per_print"]
+    for path in _DATA_TYPE_KEYS:
+        if path in values:
+            values[path] = replace(values[path], value=data_type(values[path].value))
+    if batch is not None:
+        for path, size in ((TRAIN, batch.train), (MICRO, batch.micro), (STEPS, batch.accumulation)):
+            found = values.get(path)
+            values[path] = (
+                Effective(path=path, value=size, origin="derived", note="worked out of the other batch sizes")
+                if found is None
+                else replace(found, value=size)
+            )
+    return values
+
+
+def differing(
+    one: Mapping[str, Effective], other: Mapping[str, Effective], default: Default
+) -> dict[str, tuple[Effective, Effective]]:
+    """Return the paths at which two configurations end up with different values, sorted, with both values.
+
+    `default` says what the program has at a path that a configuration does not say.
+    """
+    found: dict[str, tuple[Effective, Effective]] = {}
+    for path in sorted({*one, *other}):
+        pair = _at(one, path, default), _at(other, path, default)
+        if not same(pair[0].value, pair[1].value):
+            found[path] = pair
+    return found
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two values are the same to a program: 1 and 1.0 are, 1 and true are not."""
+    if isinstance(one, bool) != isinstance(other, bool):
+        return False
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(same(left, right) for left, right in zip(one, other, strict=True))
+    return bool(one == other)
+
+
+def _at(values: Mapping[str, Effective], path: str, default: Default) -> Effective:
+    found = values.get(path)
+    if found is not None:
+        return found
+    return Effective(path=path, value=default(path, values), origin="default", note="the default")
