@@ -1,13 +1,17 @@
-"""What every test rests on: marks a machine cannot run are skipped, and DeepSpeed's operator is built once, ahead."""
+"""What every test rests on: marks a machine cannot run, DeepSpeed's operator built ahead, the real libraries asked."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.lint.oracle_client import Oracle
 
 # Every DeepSpeed run on a CPU loads this operator. Cold, compiling it takes longer than any of the runs, and the
 # ranks of a run that is stopped meanwhile leave a lock behind that later runs wait for.
@@ -35,3 +39,17 @@ def deepspeed_operator() -> None:
         stderr=subprocess.PIPE,
         timeout=280,
     )
+
+
+_NEEDED = ("torch", "deepspeed", "accelerate", "transformers")
+
+
+@pytest.fixture(scope="session")
+def oracle() -> Iterator[Oracle]:
+    """The libraries in one process, for all tests that ask them."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"asks the real libraries, and {', '.join(missing)} is not installed")
+    started = Oracle()
+    yield started
+    started.close()

@@ -1,26 +1,12 @@
-"""The real libraries, asked through one process for all tests of the linter."""
+"""What the installed libraries know, asked once for all tests of the linter."""
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.lint.oracle_client import Oracle
-
-_NEEDED = ("torch", "deepspeed", "accelerate", "transformers")
-
-
-@pytest.fixture(scope="session")
-def oracle() -> Iterator[Oracle]:
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        pytest.skip(f"asks the real libraries, and {', '.join(missing)} is not installed")
-    started = Oracle()
-    yield started
-    started.close()
 
 
 @pytest.fixture(scope="session")

@@ -71,6 +71,16 @@ def _effective(config: Any) -> dict[str, Any]:
         "bf16": json.loads(json.dumps(config.bfloat16_config.model_dump(), default=str)),
         "optimizer": config.optimizer_name,
         "optimizer_params": config.optimizer_params,
+        "scheduler": config.scheduler_name,
+        "scheduler_params": config.scheduler_params,
+        "communication_data_type": None
+        if config.communication_data_type is None
+        else str(config.communication_data_type),
+        "prescale_gradients": config.prescale_gradients,
+        "gradient_predivide_factor": config.gradient_predivide_factor,
+        "zero_allow_untested_optimizer": config.zero_allow_untested_optimizer,
+        "zero_force_ds_cpu_optimizer": config.zero_force_ds_cpu_optimizer,
+        "torch_autocast": [config.torch_autocast_enabled, str(config.torch_autocast_dtype)],
     }
 
 

@@ -25,14 +25,18 @@ VERBS = {
     "advise": "say below which link speed gradient compression pays",
     "efficiency": "scaling efficiency and grade from throughputs, or from a file of them",
     "lint": "say what DeepSpeed and Accelerate will really do with config files",
+    "import": "make a recipe of the config files of DeepSpeed and Accelerate",
     "schema": "print the JSON Schema of a document kind",
     "doctor": "check this machine: packages, devices, compilers, leftovers",
     "completion": "print a shell completion script",
 }
-"""Each verb with its help; the module gradwire.cli.VERB has add_arguments(parser) and run(arguments)."""
+"""Each verb with its help; its module in gradwire.cli has add_arguments(parser) and run(arguments)."""
 
 # With these, what follows `--` is files, as is usual: a file's name may begin with a dash.
-_FILE_VERBS = ("validate", "lint")
+_FILE_VERBS = ("validate", "lint", "import")
+
+# Names that are words of Python.
+_MODULES = {"import": "import_files"}
 
 _DESCRIPTION = """\
 One recipe for distributed training, lowered to Accelerate, DeepSpeed or plain
@@ -116,7 +120,7 @@ def build_parser(
     )
     subparsers: dict[str, argparse.ArgumentParser] = {}
     for verb in verbs:
-        module = importlib.import_module(f"gradwire.cli.{verb}")
+        module = importlib.import_module(f"gradwire.cli.{_MODULES.get(verb, verb)}")
         subparsers[verb] = subparser = group.add_parser(
             verb,
             prog=f"gradwire {verb}",

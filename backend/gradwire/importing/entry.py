@@ -61,7 +61,7 @@ class Carried:
 def entry_of(source: Effective, outcome: Outcome, *, into: str | None, note: str | None = None) -> Entry:
     """The entry of a value that the program ends up with."""
     file, line, column = source.place or (None, None, None)
-    if outcome != "refused" and source.member is None:
+    if outcome != "refused" and source.member is None and source.origin != "written":
         outcome = "explicit"
     words = "; ".join(part for part in (source.note, note) if part)
     return Entry(

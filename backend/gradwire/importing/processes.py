@@ -78,7 +78,7 @@ def _world(job: Job, accelerate: AccelerateJob | None, deepspeed: Reading | None
         if written is not None and isinstance(written.value, int) and written.value > 0:
             return written
     if job.facts.num_processes is not None:
-        return Effective(path="num_processes", value=job.facts.num_processes, origin="filled", note="--num-processes")
+        return Effective(path="num_processes", value=job.facts.num_processes, origin="written", note="--num-processes")
     fitting = ranks_that_fit(deepspeed) if deepspeed is not None else None
     if deepspeed is not None and fitting is not None:
         written = deepspeed.values[TRAIN]

@@ -13,7 +13,7 @@ from gradwire.errors import InvalidRecipe, Violation
 from gradwire.recipe.broken import Broken, Device
 from gradwire.recipe.document import Path
 from gradwire.recipe.extends import load_layers, locate
-from gradwire.recipe.merge import LayerName, Merged, Origin, merge
+from gradwire.recipe.merge import Layer, LayerName, Merged, Origin, merge
 from gradwire.recipe.overrides import Override, override_layer
 from gradwire.recipe.rules import broken_device_rules, broken_rules
 from gradwire.recipe.show import show_path
@@ -48,11 +48,29 @@ def load_recipe(reference: str, *, overrides: Sequence[Override] = ()) -> Loaded
     merged = merge([*layers, *(override_layer(override) for override in overrides)])
     recipe = validate(merged)
     loaded = LoadedRecipe(name=located.name, recipe=recipe, origins=_origins(recipe, merged))
+    _raise_broken(_broken(recipe), loaded)
+    return loaded
+
+
+def load_text(text: str, *, source: str) -> LoadedRecipe:
+    """Return the recipe that YAML text which extends nothing gives; `source` is what messages call it.
+
+    Raises InvalidRecipe with every violation.
+    """
+    from gradwire.recipe.yaml_text import parse_yaml
+
+    merged = merge([Layer(name="file", document=parse_yaml(text, source=source))])
+    recipe = validate(merged)
+    loaded = LoadedRecipe(name=source, recipe=recipe, origins=_origins(recipe, merged))
+    _raise_broken(_broken(recipe), loaded)
+    return loaded
+
+
+def _broken(recipe: Recipe) -> list[Broken]:
     broken = broken_rules(recipe)
     if recipe.training.device:
         broken += broken_device_rules(recipe, recipe.training.device)
-    _raise_broken(broken, loaded)
-    return loaded
+    return broken
 
 
 def check_device(loaded: LoadedRecipe, device: Device) -> None:

@@ -92,7 +92,7 @@ def _split(gap: str, pattern: re.Pattern[str], *, is_first: bool) -> tuple[list[
     behind: list[str] = []
     first_line = -1 if is_first else gap.find("\n")
     for match in pattern.finditer(gap):
-        lines = [_MARKS.sub("", line.strip()).strip() for line in match.group().splitlines()]
+        lines = [_MARKS.sub("", line.strip()).strip() for line in match.group().split("\n")]
         on_first_line = not is_first and (first_line < 0 or match.start() < first_line)
         (behind if on_first_line else above).extend(line for line in lines if line)
     return above, behind

@@ -72,6 +72,10 @@ def comparable_deepspeed(reading: Reading, batch: Batch | None) -> dict[str, Eff
     printed = values.get("steps_per_print")
     if printed is not None and (not isinstance(printed.value, int | float) or printed.value >= NEVER):
         del values["steps_per_print"]
+    clip = values.get("gradient_clipping")
+    if clip is not None and isinstance(clip.value, int | float) and clip.value < 0:
+        # It is taken, and does not clip.
+        values["gradient_clipping"] = replace(clip, value=0.0)
     for path in _DATA_TYPE_KEYS:
         if path in values:
             values[path] = replace(values[path], value=data_type(values[path].value))

@@ -170,7 +170,7 @@ class _Found:
     def _take_value(self, each: Visit, value: Any) -> None:
         inert = (each.spec or {}).get("x-inert")
         if inert is not None:
-            self._pass(each, inert)
+            (self._refuse if inert.startswith("refused") else self._pass)(each, inert)
             return
         path, note = canonical(each.path), None
         misfit = self._misfits.get(each.path)

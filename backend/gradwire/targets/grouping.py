@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from gradwire.errors import UsageError
 from gradwire.targets.job import Job, LaunchFacts, Versions
+from gradwire.targets.loading import Unreadable, load_document
 from gradwire.targets.tree import Document, Kind
 
 
@@ -62,3 +64,39 @@ def _names(document: Document, other: Document) -> bool:
 
 def _names_another(document: Document) -> bool:
     return _named_file(document) is not None
+
+
+def one_job(
+    paths: Sequence[Path], *, facts: LaunchFacts, trainer_arguments: Path | None = None, kind: Kind | None = None
+) -> Job:
+    """Return the one job that files make together, with the DeepSpeed JSON that one of them names.
+
+    Raises UsageError where a file cannot be read, or where two files are of one kind.
+    """
+    sources: list[tuple[Path, Kind | None]] = [(path, kind) for path in paths]
+    if trainer_arguments is not None:
+        sources.append((trainer_arguments, "trainer"))
+    documents = [_readable(path, expected) for path, expected in sources]
+    if not any(document.kind == "deepspeed" for document in documents):
+        documents += [_readable(path, "deepspeed") for path in named_files(documents)]
+    by_kind: dict[Kind, Document] = {}
+    for document in documents:
+        if document.kind in by_kind:
+            raise UsageError(
+                f"{by_kind[document.kind].source} and {document.source} are both of kind {document.kind}; "
+                "one job has one of each kind (--kind says what a file is)"
+            )
+        by_kind[document.kind] = document
+    return Job(
+        deepspeed=by_kind.get("deepspeed"),
+        accelerate=by_kind.get("accelerate"),
+        trainer=by_kind.get("trainer"),
+        facts=facts,
+    )
+
+
+def _readable(path: Path, kind: Kind | None) -> Document:
+    loaded = load_document(path, kind=kind)
+    if isinstance(loaded, Unreadable):
+        raise UsageError(str(loaded))
+    return loaded

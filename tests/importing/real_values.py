@@ -1,0 +1,77 @@
+"""What the real DeepSpeed loaded, in a form in which equal means that it trains the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gradwire.targets.deepspeed_activity import idle_reason
+from gradwire.targets.effective import Effective
+from gradwire.targets.schema import load_schema
+
+_SECTIONS = {"zero": "zero_optimization", "fp16": "fp16", "bf16": "bf16"}
+
+
+def acting(loaded: dict[str, Any]) -> dict[str, Any]:
+    """Every value that the library loaded and that acts at the stage, by dotted key of the file."""
+    flat: dict[str, Any] = {}
+    names = _field_names()
+    for part, section in _SECTIONS.items():
+        for name, value in _leaves(loaded[part], f"{section}."):
+            flat[names.get(name, name)] = value
+    stage = flat["zero_optimization.stage"]
+    values = {path: Effective(path=path, value=value, origin="written") for path, value in flat.items()}
+    found = {path: value for path, value in flat.items() if idle_reason(path, values, stage) is None}
+    for section in ("zero_optimization.offload_param", "zero_optimization.offload_optimizer"):
+        # No section is the same as one that offloads to nowhere, or at a stage that does not offload.
+        if found.get(section, ...) is None:
+            del found[section]
+        if found.get(f"{section}.device") in ("none", None):
+            found.pop(f"{section}.device", None)
+    if not (found.get("fp16.enabled") or loaded["fp16"]["auto_cast"]):
+        found.pop("fp16.auto_cast", None)
+    rest = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
+    others = ("prescale_gradients", "gradient_predivide_factor", "zero_force_ds_cpu_optimizer", "torch_autocast")
+    return {
+        **found,
+        **{name: loaded[name] for name in (*rest, *others)},
+        "communication_data_type": _travels_as(loaded, found),
+        **_optimizer(loaded),
+        "scheduler": loaded["scheduler"],
+        "scheduler_params": loaded["scheduler_params"],
+    }
+
+
+def _travels_as(loaded: dict[str, Any], found: dict[str, Any]) -> str:
+    written = loaded["communication_data_type"]
+    model = "float16" if found.get("fp16.enabled") else "bfloat16" if found.get("bf16.enabled") else "float32"
+    return str(written).removeprefix("torch.") if written is not None else model
+
+
+def _optimizer(loaded: dict[str, Any]) -> dict[str, Any]:
+    name, params = loaded["optimizer"], dict(loaded["optimizer_params"] or {})
+    if name not in ("adam", "adamw"):
+        return {"optimizer": name, "params": params}
+    # DeepSpeed's engine: Adam decays as AdamW does unless adam_w_mode is false.
+    decoupled = name == "adamw" or params.get("adam_w_mode", True)
+    params.pop("adam_w_mode", None)
+    defaults = {"lr": 1e-3, "weight_decay": 0.0, "betas": [0.9, 0.999], "eps": 1e-8, "torch_adam": False}
+    return {"optimizer": "AdamW" if decoupled else "Adam", "params": {**defaults, **params}}
+
+
+def _field_names() -> dict[str, str]:
+    properties = load_schema("deepspeed")["$defs"]["ZeroOptimization"]["properties"]
+    return {
+        f"zero_optimization.{spec['x-field']}": f"zero_optimization.{name}"
+        for name, spec in properties.items()
+        if "x-field" in spec
+    }
+
+
+def _leaves(section: dict[str, Any], prefix: str) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for name, value in section.items():
+        if isinstance(value, dict) and value:
+            found += _leaves(value, f"{prefix}{name}.")
+        else:
+            found.append((f"{prefix}{name}", value))
+    return found

@@ -1,0 +1,147 @@
+"""Real public files: what DeepSpeed loads from the lowered recipe is what it loads from the file.
+
+The files are other people's, so they are not in this repository: see tests/lint/test_corpus.py for GRADWIRE_CORPUS.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradwire.errors import CannotImport, UsageError
+from gradwire.importing.engine import Imported, import_job
+from gradwire.importing.lowered import Target, lower_for
+from gradwire.recipe.load import load_text
+from gradwire.targets.filling import TRAINER_FILLED, loader_of
+from gradwire.targets.job import Job, LaunchFacts
+from gradwire.targets.loading import load_document
+from gradwire.targets.tree import Document
+from tests.importing.importing import text_of
+from tests.importing.real_values import acting
+from tests.lint.oracle_client import Oracle
+
+FOLDER = os.environ.get("GRADWIRE_CORPUS")
+pytestmark = pytest.mark.skipif(
+    not FOLDER, reason="real files are not shipped; set GRADWIRE_CORPUS to a folder of them"
+)
+
+IMPORTED_AT_LEAST = 0.5
+"""Share of the files that load and that a recipe can say whole; the others name the keys that it cannot."""
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict[str, str]]:
+    with (Path(str(FOLDER)) / "RESULTS.tsv").open(encoding="utf-8", newline="") as file:
+        found = list(csv.DictReader(file, delimiter="\t"))
+    assert len(found) > 100
+    return found
+
+
+def _job(row: dict[str, str]) -> Job:
+    document = load_document(Path(str(FOLDER)) / row["file"])
+    assert isinstance(document, Document)
+    if document.kind == "accelerate":
+        return Job(accelerate=document)
+    # One hidden size for all, and the number of processes at which the file was seen to work.
+    world = row["works_at_world_size"]
+    facts = LaunchFacts(num_processes=int(world) if world.isdigit() else 1, hidden_size=64)
+    return Job(deepspeed=document, facts=facts)
+
+
+def _needs_another_file(error: UsageError) -> bool:
+    return "deepspeed_config_file: it names" in str(error)
+
+
+def test_files_that_load_are_imported_or_refused_by_a_named_key(rows: list[dict[str, str]]) -> None:
+    counts: Counter[str] = Counter()
+    for row in rows:
+        if row["verdict"] in ("error", "plugin-error"):
+            continue
+        try:
+            import_job(_job(row))
+            counts["imported"] += 1
+        except CannotImport as error:
+            counts["refused"] += 1
+            assert all(str(FOLDER) in text for text in error.refused_keys[:1]), row["file"]
+        except UsageError as error:
+            # An Accelerate file whose DeepSpeed JSON is not in the folder, or what DeepSpeed refuses only later.
+            assert _needs_another_file(error) or row["verdict"] == "config-ok-later-fails", (row["file"], str(error))
+            counts["incomplete"] += 1
+    share = counts["imported"] / (counts["imported"] + counts["refused"])
+    print(
+        f"\nof {sum(counts.values())} real files that load: {dict(counts)}, {share:.0%} of the complete ones imported"
+    )
+    assert share >= IMPORTED_AT_LEAST, counts
+
+
+def test_files_that_do_not_load_are_not_imported(rows: list[dict[str, str]]) -> None:
+    """Reading a file here tells what the library refuses; but for what only a CUDA machine has."""
+    for row in rows:
+        if row["verdict"] == "error" and "only supported for CUDA" not in str(row):
+            with pytest.raises(UsageError, match="refuses"):
+                import_job(_job(row))
+
+
+def test_nothing_is_written_that_is_not_valid(rows: list[dict[str, str]]) -> None:
+    for row, imported, job in _imported(rows, allow_lossy=True):
+        assert load_text(text_of(imported, job), source=row["file"]).recipe, row["file"]
+
+
+def test_deepspeed_loads_the_same_values(rows: list[dict[str, str]], oracle: Oracle) -> None:
+    """Every value that acts, as the real library loads it: the optimizer of a script of the file's owner excepted."""
+    compared = 0
+    for row, imported, job in _imported(rows, allow_lossy=False):
+        if job.deepspeed is None or row["verdict"] == "error":
+            continue
+        recipe = load_text(text_of(imported, job), source=row["file"]).recipe
+        lowered = lower_for(recipe, Target(backend="deepspeed", device="cuda", num_nodes=1)).files["deepspeed.json"]
+        world = job.facts.num_processes
+        before = oracle.ask("deepspeed", config=_handed_over(job, oracle), world=world)
+        after = oracle.ask("deepspeed", text=lowered, world=world)
+        assert before["ok"] and after["ok"], (row["file"], before, after)
+        one, other = acting(before["value"]), acting(after["value"])
+        if one["optimizer"] is None:
+            other |= {"optimizer": None, "params": one["params"]}
+        assert one == other, row["file"]
+        compared += 1
+    assert compared >= 30
+
+
+def _imported(rows: list[dict[str, str]], *, allow_lossy: bool) -> list[tuple[dict[str, str], Imported, Job]]:
+    found = []
+    for row in rows:
+        job = _job(row)
+        try:
+            found.append((row, import_job(job, allow_lossy=allow_lossy), job))
+        except (CannotImport, UsageError):
+            continue
+    return found
+
+
+def _handed_over(job: Job, oracle: Oracle) -> dict[str, Any]:
+    """The configuration as DeepSpeed gets it: from the Trainer, with arguments that agree, where it leaves values."""
+    document = job.deepspeed
+    assert document is not None
+    config: dict[str, Any] = document.root.data
+    if loader_of(document, job) != "trainer":
+        return config
+    arguments = {
+        argument: document.value(path)
+        for path, argument, _ in TRAINER_FILLED
+        if document.value(path) not in (None, "auto", False)
+    }
+    betas = document.value("optimizer.params.betas")
+    if isinstance(betas, list):
+        arguments |= {"adam_beta1": betas[0], "adam_beta2": betas[1]}
+    filled = oracle.ask("fill", config=config, arguments=arguments)
+    assert filled["ok"], (document.source, filled)
+    value: dict[str, Any] = {"gradient_accumulation_steps": 1, **filled["value"]}
+    if config.get("train_batch_size") == "auto":
+        # The Trainer multiplies by its own world size, which is 1 here.
+        del value["train_batch_size"]
+    return value

@@ -1,0 +1,241 @@
+"""What becomes of each kind of key: carried, made explicit, kept, idle or refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gradwire.errors import CannotImport, UsageError
+from gradwire.importing.engine import import_job
+from gradwire.importing.entry import OUTCOMES
+from gradwire.targets.job import LaunchFacts
+from gradwire.targets.tree import walk
+from tests.importing.importing import SOUND, import_, job
+
+ZERO2_YAML = """
+distributed_type: DEEPSPEED
+mixed_precision: bf16
+num_machines: 1
+num_processes: 8
+deepspeed_config:
+  zero_stage: 2
+  gradient_accumulation_steps: 4
+"""
+PAIR_YAML = """
+distributed_type: DEEPSPEED
+num_processes: 4
+deepspeed_config: {deepspeed_config_file: ds.json, zero3_init_flag: false}
+"""
+
+
+def _with(**changes: Any) -> dict[str, Any]:
+    return {**SOUND, **changes}
+
+
+def test_a_deepspeed_file_becomes_a_recipe() -> None:
+    recipe, entries, _ = import_(job(SOUND))
+    training = recipe.training
+    assert recipe.parallelism.data.strategy == "zero2"
+    assert (training.batch_size_per_gpu, training.gradient_accumulation, training.num_gpus) == (4, 2, 2)
+    assert (training.precision, training.optimizer, training.gradient_clip) == ("bf16-mixed", "AdamW", 1.0)
+    assert (training.learning_rate, training.weight_decay) == (3e-4, 0.1)
+    assert entries["optimizer.params.lr"].into == "training.learning_rate"
+    assert (entries["gradient_clipping"].file, entries["gradient_clipping"].line) == ("ds.json", 4)
+
+
+def test_a_hidden_default_is_written_out() -> None:
+    """DeepSpeed clips at 1.0, does not overlap at stage 2, and reduces in buckets of half a billion elements."""
+    config = {name: value for name, value in SOUND.items() if name != "gradient_clipping"}
+    recipe, entries, text = import_(job(config))
+    assert recipe.training.gradient_clip == 1.0
+    assert entries["gradient_clipping"].outcome == "explicit"
+    zero = recipe.backends.deepspeed["zero_optimization"]
+    assert (zero["overlap_comm"], zero["reduce_bucket_size"]) == (False, 500_000_000)
+    assert entries["zero_optimization.overlap_comm"].outcome == "explicit"
+    assert "overlap_comm: false" in text
+
+
+def test_clipping_that_is_off_stays_off() -> None:
+    for off in (0, -1.0):
+        recipe, _, _ = import_(job(_with(gradient_clipping=off)))
+        assert recipe.training.gradient_clip is None
+
+
+def test_adam_is_what_deepspeed_makes_of_it() -> None:
+    """deepspeedai/DeepSpeed#668: Adam decays as AdamW does unless adam_w_mode is false."""
+    params = {"lr": 1e-3, "weight_decay": 0.1}
+    decoupled, entries, _ = import_(job(_with(optimizer={"type": "Adam", "params": params})))
+    assert decoupled.training.optimizer == "AdamW"
+    assert "as AdamW does" in str(entries["optimizer.type"].note)
+    params["adam_w_mode"] = False
+    coupled, _, _ = import_(job(_with(optimizer={"type": "Adam", "params": params})))
+    assert coupled.training.optimizer == "Adam"
+
+
+def test_what_a_recipe_has_no_word_for_is_kept_for_the_backend() -> None:
+    zero = {"stage": 2, "round_robin_gradients": True, "reduce_bucket_size": 2e8}
+    recipe, entries, _ = import_(job(_with(zero_optimization=zero, wall_clock_breakdown=True, steps_per_print=50)))
+    kept = recipe.backends.deepspeed
+    assert kept["wall_clock_breakdown"] is True and kept["steps_per_print"] == 50
+    assert kept["zero_optimization"]["round_robin_gradients"] is True
+    # A count that is written as a real number is the whole number that DeepSpeed makes of it.
+    assert kept["zero_optimization"]["reduce_bucket_size"] == 200_000_000
+    assert entries["zero_optimization.round_robin_gradients"].outcome == "kept"
+
+
+def test_what_the_program_ignores_is_left_out_with_the_reason() -> None:
+    zero = {"stage": 2, "sub_group_size": 10**8, "offload_param": {"device": "cpu"}}
+    recipe, entries, _ = import_(job(_with(zero_optimization=zero, gradient_clipp1ng=3, pipeline={"stages": 4})))
+    assert "offload_param" not in recipe.backends.deepspeed["zero_optimization"]
+    for path, reason in (
+        ("gradient_clipp1ng", "did you mean gradient_clipping?"),
+        ("pipeline.stages", "argument of PipelineModule"),
+        ("zero_optimization.sub_group_size", "it acts at stage 3, and this is stage 2"),
+        ("zero_optimization.offload_param.device", "it acts at stage 3, and this is stage 2"),
+    ):
+        assert entries[path].outcome == "idle" and reason in str(entries[path].note), path
+
+
+def test_what_a_recipe_cannot_say_is_refused_by_name_all_at_once() -> None:
+    config = _with(optimizer={"type": "Lamb", "params": {"lr": 1e-3}}, gradient_allreduce_op="sum")
+    with pytest.raises(CannotImport) as refused:
+        import_job(job(config))
+    assert refused.value.exit_code == 3
+    named = [text.split(" = ")[0].split(" ") for text in refused.value.refused_keys]
+    assert [path for _, path in named] == ["optimizer.type", "gradient_allreduce_op"]
+    assert all(place.startswith("ds.json:") for place, _ in named)
+    recipe, entries, _ = import_(job(config), allow_lossy=True)
+    assert recipe.training.optimizer == "AdamW"
+    assert entries["gradient_allreduce_op"].outcome == "refused"
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"zero_optimization": {"stage": 2, "overlap_com": True}}, "zero_optimization.overlap_com"),
+        ({"zero_optimization": {"stage": 4}}, "zero_optimization.stage"),
+        ({"amp": {"enabled": False}}, "amp: Apex AMP was removed in DeepSpeed 0.19.8"),
+        ({"train_batch_size": 7}, "train_batch_size: DeepSpeed refuses to start"),
+        ({"optimizer": {"type": "AdamW", "params": {"max_grad_norm": 1.0}}}, "optimizer.params.max_grad_norm"),
+    ],
+)
+def test_a_file_that_deepspeed_refuses_is_not_imported(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        import_job(job(_with(**changes)))
+    assert refused.value.exit_code == 2
+    assert named in str(refused.value) and "ds.json:" in str(refused.value)
+
+
+def test_pure_bf16_is_told_from_mixed() -> None:
+    pure = {"enabled": True, "bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
+    recipe, _, _ = import_(job(_with(bf16=pure)))
+    assert recipe.training.precision == "bf16-true"
+
+
+def test_half_precision_without_zero_is_refused() -> None:
+    """A recipe's fp16-mixed is torch's autocast there: https://github.com/deepspeedai/DeepSpeed/issues/5151."""
+    config = _with(zero_optimization={"stage": 0}, bf16={"enabled": False}, fp16={"enabled": True})
+    with pytest.raises(CannotImport, match=r"fp16\.enabled = True"):
+        import_job(job(config))
+    recipe, _, _ = import_(job(config), allow_lossy=True)
+    assert recipe.training.precision == "fp16-mixed"
+
+
+def test_autos_are_filled_from_the_trainers_arguments() -> None:
+    config = {
+        "train_micro_batch_size_per_gpu": "auto",
+        "train_batch_size": "auto",
+        "gradient_accumulation_steps": "auto",
+        "gradient_clipping": "auto",
+        "bf16": {"enabled": "auto"},
+        "zero_optimization": {"stage": 3, "reduce_bucket_size": "auto", "stage3_prefetch_bucket_size": "auto"},
+        "optimizer": {"type": "AdamW", "params": {"lr": "auto", "weight_decay": "auto", "betas": "auto"}},
+    }
+    trainer = {
+        "per_device_train_batch_size": 3,
+        "gradient_accumulation_steps": 5,
+        "learning_rate": 1e-4,
+        "adam_beta2": 0.95,
+        "bf16": True,
+        "max_grad_norm": 0.5,
+        "gradient_checkpointing": True,
+        "output_dir": "out",
+    }
+    facts = LaunchFacts(num_processes=4, hidden_size=64)
+    recipe, entries, _ = import_(job(config, trainer=trainer, facts=facts))
+    training = recipe.training
+    assert (training.batch_size_per_gpu, training.gradient_accumulation, training.num_gpus) == (3, 5, 4)
+    assert (training.learning_rate, training.betas, training.gradient_clip) == (1e-4, [0.9, 0.95], 0.5)
+    assert training.precision == "bf16-mixed" and training.gradient_checkpointing
+    assert recipe.backends.deepspeed["zero_optimization"]["reduce_bucket_size"] == 64 * 64
+    assert recipe.backends.deepspeed["zero_optimization"]["stage3_prefetch_bucket_size"] == int(0.9 * 64 * 64)
+    assert entries["output_dir"].outcome == "idle"
+    assert entries["per_device_train_batch_size"].outcome == "carried"
+
+
+def test_what_is_not_known_is_assumed_and_listed() -> None:
+    config = _with(train_micro_batch_size_per_gpu="auto", gradient_accumulation_steps="auto")
+    imported = import_job(job(config, facts=LaunchFacts()))
+    assumed = {each.path: each for each in imported.assumptions}
+    assert assumed["training.batch_size_per_gpu"].value == 8
+    assert "--trainer-arguments" in assumed["training.batch_size_per_gpu"].why
+    assert "--num-processes" in assumed["training.num_gpus"].why
+    assert "model" in assumed and "training.seed" in assumed
+
+
+def test_the_only_world_size_that_fits_is_taken() -> None:
+    recipe, entries, _ = import_(job(_with(train_batch_size=64), facts=LaunchFacts()))
+    assert recipe.training.num_gpus == 8
+    assert entries["train_batch_size"].into == "training.num_gpus"
+
+
+def test_an_accelerate_file_with_deepspeed_settings() -> None:
+    imported = import_job(job(accelerate=ZERO2_YAML))
+    recipe, entries, _ = import_(job(accelerate=ZERO2_YAML))
+    assert imported.lower_options == ("--backend", "accelerate")
+    assert recipe.parallelism.data.strategy == "zero2"
+    assert (recipe.training.num_gpus, recipe.training.gradient_accumulation) == (8, 4)
+    assert (recipe.training.precision, recipe.training.device) == ("bf16-mixed", "cuda")
+    # Accelerate's prepare() writes 1.0 where the file says nothing.
+    assert recipe.training.gradient_clip == 1.0
+    assert entries["deepspeed_config.zero_stage"].into == "parallelism.data.strategy"
+    assert entries["mixed_precision"].into == "training.precision"
+
+
+def test_a_pair_of_files_is_one_job() -> None:
+    recipe, entries, _ = import_(job(_with(zero_optimization={"stage": 3}), accelerate=PAIR_YAML))
+    assert (recipe.parallelism.data.strategy, recipe.training.num_gpus) == ("zero3", 4)
+    assert recipe.training.optimizer == "AdamW"
+    assert recipe.backends.accelerate["deepspeed_config"] == {"zero3_init_flag": False}
+    assert entries["deepspeed_config.zero3_init_flag"].outcome == "kept"
+
+
+def test_files_that_do_not_belong_together_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"is not read: accelerate\.yaml starts distributed_type MULTI_GPU"):
+        import_job(job(SOUND, accelerate="distributed_type: MULTI_GPU\nnum_processes: 2\n"))
+    with pytest.raises(UsageError, match=r"deepspeed_config_file: it names ds\.json, which is not beside it"):
+        import_job(job(accelerate=PAIR_YAML))
+
+
+def test_several_machines_are_said_when_the_recipe_is_lowered() -> None:
+    yaml = "distributed_type: MULTI_GPU\nnum_machines: 2\nnum_processes: 16\nmain_process_ip: 10.0.0.1\n"
+    imported = import_job(job(accelerate=yaml + "main_process_port: 1234\nmachine_rank: 1\n"))
+    assert imported.lower_options == ("--backend", "accelerate", "--num-nodes", "2", "--rdzv", "10.0.0.1:1234")
+    entries = {entry.path: entry for entry in imported.entries}
+    assert entries["main_process_ip"].into == "--rdzv"
+    assert entries["machine_rank"].into == "--node-rank"
+
+
+def test_every_written_key_has_one_entry() -> None:
+    one = job(_with(zero_optimization={"stage": 2, "sub_group_size": 5}, comment="x"), accelerate=PAIR_YAML)
+    entries = [(entry.file, entry.line, entry.column) for entry in import_job(one).entries if entry.file]
+    written = [
+        (document.source, *document.place(member.start))
+        for document in (one.deepspeed, one.accelerate)
+        if document is not None
+        for _, member in walk(document.root)
+        if not member.node.members
+    ]
+    assert sorted(entries) == sorted(written)
+    assert {entry.outcome for entry in import_job(one).entries} <= set(OUTCOMES)
