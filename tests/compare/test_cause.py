@@ -152,7 +152,10 @@ def test_a_straggler_is_named_by_rank_and_node(situation: Situation) -> None:
 
 def test_more_processes_than_cores_come_before_what_they_may_have_caused(situation: Situation) -> None:
     crowded = dataclasses.replace(situation, cpu_count=2)
-    assert [cause.kind for cause in causes_of(PLANTED["input-bound"], crowded)][:2] == ["crowded-machine", "input-bound"]
+    assert [cause.kind for cause in causes_of(PLANTED["input-bound"], crowded)][:2] == [
+        "crowded-machine",
+        "input-bound",
+    ]
     assert causes_of(PLANTED["input-bound"], dataclasses.replace(crowded, device="cuda"))[0].kind == "input-bound"
 
 

@@ -96,7 +96,9 @@ def _beyond_crowding(cause: Cause, situation: Situation) -> bool:
     Of p processes on c cores each has a core for c/p of the time at least, so up to 1 - c/p of the step is waiting for
     one, and shows as any of the parts; slower compute is the crowd itself, whatever its share.
     """
-    return cause.kind != "slow-compute" and (cause.share or 0.0) > 1 - situation.cpu_count / situation.processes_per_node
+    return (
+        cause.kind != "slow-compute" and (cause.share or 0.0) > 1 - situation.cpu_count / situation.processes_per_node
+    )
 
 
 def _ideal(part: str, situation: Situation) -> float:

@@ -14,6 +14,7 @@ import torch
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Training
 from gradwire.errors import EnvironmentNotFit, UsageError
+from gradwire.reading import read_regular
 from gradwire.train.clip import gradient_norm
 from gradwire.train.deepspeed_config import check_deepspeed_config, file_has_the_learning_rates
 from gradwire.train.engines.engine import MicroBatch, StepResult
@@ -23,6 +24,8 @@ from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Lap
 
 _FILE = "deepspeed.json"
+# What is longer is cut, and then no JSON.
+_LARGEST_BYTES = 4 * 2**20
 
 
 class DeepSpeedEngine:
@@ -115,7 +118,7 @@ def _scheduled(optimizer: Any, training: Training) -> ScheduledLearningRate:
 def _read_config(folder: Path) -> Any:
     file = folder / _FILE
     try:
-        return json.loads(file.read_bytes())
+        return json.loads(read_regular(file, max_bytes=_LARGEST_BYTES))
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}; `gradwire lower --backend deepspeed` writes it") from None
     except ValueError as error:
