@@ -18,6 +18,7 @@ from gradwire.measure.measurement import build_measurement, write_measurement
 from gradwire.measure.steps import STEPS_FILE, StepWriter
 from gradwire.measure.time_split import Collectives, RankLaps, split_time
 from gradwire.measure.totals import RankRecord
+from gradwire.train.communication.roll_call import begin_roll_call
 from gradwire.train.data import order_samples, read_text
 from gradwire.train.engines.engine import build_engine
 from gradwire.train.facts import device_name, read_versions, record_with_memory
@@ -34,6 +35,7 @@ def run(setting: Setting, out_folder: Path) -> None:
     data = setting.plan.recipe.parallelism.data
     averages_on_cpu = data.strategy == "fsdp" and data.offload.parameters == "cpu"
     begin_process_group(setting.plan.world, setting.place, device, averages_on_cpu=averages_on_cpu)
+    begin_roll_call(torch.distributed.group.WORLD)
     train_in_group(setting, device, out_folder)
     end_process_group()
 
