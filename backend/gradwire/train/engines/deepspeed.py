@@ -51,8 +51,9 @@ class DeepSpeedEngine:
         losses = []
         norm = None
         learning_rate = float(self._engine.get_lr()[0])
+        sequences_before = self._engine.global_samples
         for batch in micro_batches:
-            loss = self._engine(batch.tokens, batch.labels)
+            loss = self._engine(batch.tokens, batch.labels) * batch.weight
             self._engine.backward(loss)
             self._lap("passes")
             if self._engine.is_gradient_accumulation_boundary():
@@ -64,6 +65,7 @@ class DeepSpeedEngine:
             loss_share=torch.stack(losses).mean() / self._world_size,
             gradient_norm=self._engine.get_global_grad_norm() if norm is None else norm,
             learning_rate=learning_rate,
+            sequences=self._engine.global_samples - sequences_before,
         )
 
     def _norm_without_zero(self) -> Any:

@@ -67,7 +67,7 @@ class NativeEngine:
         losses = []
         for micro_step, batch in enumerate(micro_batches):
             with self._reduction(micro_step), explained(self.communication):
-                loss = self._model(batch.tokens, batch.labels) / len(micro_batches)
+                loss = self._model(batch.tokens, batch.labels) * (batch.weight / len(micro_batches))
                 self._scaler.scale(loss).backward()
             self._lap("passes")
             losses.append(loss.detach())
@@ -87,6 +87,7 @@ class NativeEngine:
             loss_share=torch.stack(losses).sum() / self._data_parallel_size,
             gradient_norm=gradient_norm,
             learning_rate=learning_rate,
+            sequences=sum(len(batch.tokens) for batch in micro_batches) * self._data_parallel_size,
         )
 
     def _reduction(self, micro_step: int) -> AbstractContextManager[Any]:

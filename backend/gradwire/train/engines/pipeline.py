@@ -43,6 +43,22 @@ class TimedStage(PipelineStage):  # type: ignore[misc]
         self._lap("passes")
 
 
+class ChunkLoss:
+    """The loss of one chunk as its part of the step's: its labels' summed loss times `share`, which each batch sets.
+
+    A chunk's mean would count chunks with few labels too much.
+    """
+
+    def __init__(self, lap: Lap) -> None:
+        self._lap = lap
+        self.share = 1.0
+
+    def __call__(self, logits: Any, labels: Any) -> Any:
+        loss = token_loss(logits, labels, reduction="sum") * self.share
+        self._lap("passes")
+        return loss
+
+
 class PipelineEngine:
     """Trains one stage of a model.
 
@@ -55,11 +71,12 @@ class PipelineEngine:
     # The schedule itself says when a stage averages its gradients.
     lone_step = None
 
-    def __init__(self, plan: Plan, pipeline: SettledPipeline, mesh: Any, schedule: Any, stage: Any, lap: Lap) -> None:
+    def __init__(self, plan: Plan, pipeline: SettledPipeline, mesh: Any, schedule: Any, chunk_loss: ChunkLoss, stage: Any, lap: Lap) -> None:
         self._lap = lap
         self._training = plan.recipe.training
         self._data_parallel_size = plan.batch.data_parallel_size
         self._schedule = schedule
+        self._chunk_loss = chunk_loss
         self._parameters = list(stage.parameters())
         self._optimizer = build_optimizer(self._parameters, plan.recipe.training)
         self._learning_rate = ScheduledLearningRate(self._optimizer, plan.recipe.training)
@@ -72,7 +89,10 @@ class PipelineEngine:
 
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Run the schedule over the chunks of every micro-batch, clip over all stages, and update; see Engine."""
-        losses = [loss for batch in micro_batches for loss in self._run(batch)]
+        losses = []
+        for batch in micro_batches:
+            self._chunk_loss.share = batch.weight / (batch.label_count * len(micro_batches))
+            losses += self._run(batch)
         self._lap("pipeline_bubble")
         gradient_norm = clip_gradients(
             self._parameters, self._training.gradient_clip, stage_group=self._stage_group, lap=self._lap
@@ -82,10 +102,13 @@ class PipelineEngine:
         self._learning_rate.step()
         self._optimizer.zero_grad()
         self._lap("optimizer")
-        # Each chunk's loss is divided by chunks x micro-steps already; only the last stage has any.
+        # Each chunk's loss is its part of the step's already; only the last stage has any.
         loss = torch.stack(losses).sum() if losses else torch.zeros((), device=micro_batches[0].tokens.device)
         return StepResult(
-            loss_share=loss / self._data_parallel_size, gradient_norm=gradient_norm, learning_rate=learning_rate
+            loss_share=loss / self._data_parallel_size,
+            gradient_norm=gradient_norm,
+            learning_rate=learning_rate,
+            sequences=sum(len(batch.tokens) for batch in micro_batches) * self._data_parallel_size,
         )
 
     def _run(self, batch: MicroBatch) -> list[Any]:
@@ -125,7 +148,8 @@ def build(setting: Setting, device: Any, lap: Lap) -> PipelineEngine:
         wrapped = DistributedDataParallel(module, process_group=mesh.get_group("data"), **options)
         _settle_buckets(wrapped, _example_input(setting.model, device, weights_dtype(recipe.training), index))
     stage = TimedStage(lap, wrapped, index, pipeline.stages, device, group=mesh.get_group("stage"))
-    return PipelineEngine(plan, pipeline, mesh, _schedule(plan, pipeline, stage, lap), wrapped, lap)
+    chunk_loss = ChunkLoss(lap)
+    return PipelineEngine(plan, pipeline, mesh, _schedule(pipeline, stage, chunk_loss), chunk_loss, wrapped, lap)
 
 
 def _settle_buckets(stage: Any, example: Any) -> None:
@@ -145,16 +169,9 @@ def _example_input(model: Model, device: Any, dtype: Any, index: int) -> Any:
     return torch.zeros(1, model.sequence_length, model.hidden_size, dtype=dtype, device=device, requires_grad=True)
 
 
-def _schedule(plan: Plan, pipeline: SettledPipeline, stage: Any, lap: Lap) -> Any:
-    parts = pipeline.chunks * plan.batch.gradient_accumulation
-
-    def loss_of_chunk(logits: Any, labels: Any) -> Any:
-        loss = token_loss(logits, labels) / parts
-        lap("passes")
-        return loss
-
+def _schedule(pipeline: SettledPipeline, stage: Any, chunk_loss: ChunkLoss) -> Any:
     # Not scale_grads: it divides what earlier micro-steps accumulated once more.
-    options = {"n_microbatches": pipeline.chunks, "loss_fn": loss_of_chunk, "scale_grads": False}
+    options = {"n_microbatches": pipeline.chunks, "loss_fn": chunk_loss, "scale_grads": False}
     match pipeline.schedule:
         case "gpipe":
             return ScheduleGPipe(stage, **options)
