@@ -16,8 +16,9 @@ from gradwire.lowering.deepspeed_document import FILE, deepspeed_document
 from gradwire.lowering.deepspeed_scheduler import first_learning_rate, late_by, scheduler_says_it_all
 from gradwire.lowering.extras import dotted_keys, merge_extras, refuse_extras
 from gradwire.lowering.fields import Outcome, Refusal, emulated, exact
+from gradwire.lowering.number_formats import label_outcomes
 from gradwire.lowering.placement import Placement, endpoint
-from gradwire.lowering.program import TRAINER, program_words
+from gradwire.lowering.program import TRAINER, in_program, program_words
 from gradwire.lowering.sharding import refuse_fully_sharded
 from gradwire.lowering.shared import (
     COMMON_ENVIRONMENT,
@@ -125,6 +126,7 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
                 "momentum": exact(f"{params}momentum"),
             },
         ),
+        **label_outcomes(plan, reads=in_program(program), weighs=in_program(program)),
         **scheduler_outcomes(plan, _scheduler_outcome(plan, program)),
         "backends.deepspeed": extras_outcome(plan.recipe.backends.deepspeed, FILE),
     }

@@ -39,8 +39,9 @@ def build_measurement(
     """Return the measurement of a run of `plan`; `ranks` has one record per rank, in rank order.
 
     `losses`, `gradient_norms` and, unless it is empty, `learning_rates` have one entry per trained step (None: not
-    reported); `batches` says what each was taken over. `started_at` is UTC in ISO 8601, `time_split` is the mean timed step's (None: not recorded). `traffic` has one entry per trained step, of
-    rank 0, or is empty where nobody counted. `micro_steps` has the seconds of each rank's timed micro-steps, or is
+    reported); `batches` says what each was taken over. `started_at` is UTC in ISO 8601, `time_split` is the mean timed
+    step's (None: not recorded). `traffic` has one entry per trained step, of rank 0, or is empty where nobody counted.
+    `micro_steps` has the seconds of each rank's timed micro-steps, or is
     empty; `measured_peak` stands in where the device's peak is not known; `buckets` are DDP's sizes, None without DDP.
     A step lasts as long as it does on its slowest rank; its work is the sum over all ranks. Notes are added where the
     numbers need one. Raises ValueError where the records contradict the plan or each other.

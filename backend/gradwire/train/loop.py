@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.distributed
@@ -155,7 +154,9 @@ def _record(history: History, engine: Engine, micro_batches: list[MicroBatch], r
     counted = micro_batches if engine.counts_samples else []
     own = [sum(batch.label_count for batch in counted), sum(batch.checksum for batch in counted)]
     # In one message; a double holds both counts whole.
-    shared = torch.cat([result.loss_share.detach().double().reshape(1), result.loss_share.new_tensor(own, dtype=torch.float64)])
+    shared = torch.cat(
+        [result.loss_share.detach().double().reshape(1), result.loss_share.new_tensor(own, dtype=torch.float64)]
+    )
     torch.distributed.all_reduce(shared)
     loss, labels, checksum = shared.tolist()
     history.losses.append(loss)

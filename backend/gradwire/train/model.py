@@ -95,9 +95,7 @@ def token_loss(logits: Any, labels: Any, *, reduction: Literal["mean", "sum"] = 
     Over the labels that count: those that are not `IGNORED`.
     """
     wide = logits if logits.dtype == torch.float64 else logits.float()
-    return nn.functional.cross_entropy(
-        wide.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction=reduction
-    )
+    return nn.functional.cross_entropy(wide.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction=reduction)
 
 
 def build_stage(plan: Plan, model: Model, *, index: int = 0, stages: int = 1, autocast_dtype: Any = None) -> Stage:
@@ -129,6 +127,11 @@ def build_stage(plan: Plan, model: Model, *, index: int = 0, stages: int = 1, au
         for block in stage.blocks:
             block.compile()
     return stage
+
+
+def number_format(name: Literal["fp32", "bf16", "fp16"]) -> Any:
+    """Return torch's type of that name."""
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
 
 
 def weights_dtype(training: Training) -> Any:

@@ -115,9 +115,7 @@ def _measure(
         losses=history.losses,
         gradient_norms=history.gradient_norms,
         learning_rates=history.learning_rates,
-        batches=Batches(
-            sequences=history.sequences, labels=history.labels, text_checksums=history.text_checksums
-        ),
+        batches=Batches(sequences=history.sequences, labels=history.labels, text_checksums=history.text_checksums),
         started_at=started_at,
         versions=read_versions(),
         hardware=hardware(device_name(device)),

@@ -71,7 +71,16 @@ class PipelineEngine:
     # The schedule itself says when a stage averages its gradients.
     lone_step = None
 
-    def __init__(self, plan: Plan, pipeline: SettledPipeline, mesh: Any, schedule: Any, chunk_loss: ChunkLoss, stage: Any, lap: Lap) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        pipeline: SettledPipeline,
+        mesh: Any,
+        schedule: Any,
+        chunk_loss: ChunkLoss,
+        stage: Any,
+        lap: Lap,
+    ) -> None:
         self._lap = lap
         self._training = plan.recipe.training
         self._data_parallel_size = plan.batch.data_parallel_size
