@@ -32,7 +32,7 @@ from gradwire.lowering.deepspeed_document import FILE as DEEPSPEED_FILE
 from gradwire.lowering.deepspeed_document import deepspeed_document
 from gradwire.lowering.extras import Target, dotted_keys, merge_extras, refuse_extras
 from gradwire.lowering.fields import Outcome, Refusal, emulated, exact, unused
-from gradwire.lowering.keys import ACCELERATE_KEYS, ACCELERATE_KEYS_BELOW
+from gradwire.lowering.keys import ACCELERATE_KEYS, ACCELERATE_KEYS_BELOW, FSDP1_KEYS
 from gradwire.lowering.number_formats import (
     label_outcomes,
     refuse_accelerate_fsdp_formats,
@@ -147,8 +147,14 @@ def _target(plan: Plan) -> Target:
         known=ACCELERATE_KEYS,
         decided=decided,
         forbidden=forbidden,
-        known_below=ACCELERATE_KEYS_BELOW,
+        known_below=_known_below(plan),
     )
+
+
+def _known_below(plan: Plan) -> dict[str, frozenset[str]]:
+    if plan.recipe.parallelism.data.fsdp.version == 2:
+        return ACCELERATE_KEYS_BELOW
+    return {**ACCELERATE_KEYS_BELOW, "fsdp_config": ACCELERATE_KEYS_BELOW["fsdp_config"] | FSDP1_KEYS}
 
 
 def _environment(plan: Plan) -> dict[str, str]:

@@ -31,6 +31,7 @@ from gradwire.lowering.shared import (
 from gradwire.recipe.learning_rate import changes
 
 _HOSTFILE = "hostfile"
+_OWN_SCHEDULER = "the scheduler of backends.deepspeed moves it, on this backend alone"
 
 # Registered ports below the range from which Linux takes its own (32768-60999) and away from torch's 29500.
 _FIRST_PORT, _NUM_PORTS = 20000, 8000
@@ -134,6 +135,8 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
 
 def _learning_rate_outcome(plan: Plan) -> Outcome:
     training = plan.recipe.training
+    if "scheduler" in plan.recipe.backends.deepspeed:
+        return emulated(f"{FILE} optimizer.params.lr", _OWN_SCHEDULER)
     if first_learning_rate(training) == training.learning_rate:
         return exact(f"{FILE} optimizer.params.lr")
     return exact(f"{FILE} scheduler.params.warmup_max_lr", "optimizer.params.lr is what the first step is taken with")
@@ -141,6 +144,8 @@ def _learning_rate_outcome(plan: Plan) -> Outcome:
 
 def _scheduler_outcome(plan: Plan, program: tuple[str, ...] | None) -> Outcome:
     training = plan.recipe.training
+    if "scheduler" in plan.recipe.backends.deepspeed:
+        return emulated(f"{FILE} scheduler", _OWN_SCHEDULER)
     if not changes(training.scheduler):
         return exact(f"{FILE}, which has no scheduler")
     if scheduler_says_it_all(training):

@@ -28,6 +28,7 @@ from gradwire.lowering.shared import (
     refuse_overlap,
     refuse_pipeline,
 )
+from gradwire.recipe.learning_rate import changes
 
 
 def deepspeed_refusals(plan: Plan) -> list[Refusal]:
@@ -54,7 +55,9 @@ def deepspeed_refusals(plan: Plan) -> list[Refusal]:
 
 def deepspeed_target(document: Mapping[str, Any], plan: Plan) -> Target:
     """Return the file that `backends.deepspeed` is merged into, with what the recipe decides in it."""
-    forbidden = {"scheduler": "training.scheduler decides"}
+    forbidden = {}
+    if "optimizer" not in document or changes(plan.recipe.training.scheduler):
+        forbidden["scheduler"] = "training.scheduler decides"
     if "optimizer" not in document:
         forbidden["optimizer"] = "the program builds the optimizer from the recipe"
     if plan.pipeline is None:

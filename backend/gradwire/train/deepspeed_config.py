@@ -61,7 +61,7 @@ def deepspeed_pairs(plan: Plan, source: str | dict[str, Any], *, has_optimizer: 
     planned |= {key: value for key, value in _leaves(plan.recipe.backends.deepspeed) if key in planned}
     for key, value in planned.items():
         yield key, value, found[key]
-    if has_optimizer:
+    if has_optimizer and "scheduler" not in plan.recipe.backends.deepspeed:
         yield _learning_rate_pair(plan.recipe.training, loaded)
 
 

@@ -103,7 +103,7 @@ def build(setting: Setting, device: Any, lap: Lap) -> DeepSpeedEngine:
         config=config,
         # Where DeepSpeed has no such scheduler; else the file's own is in force.
         lr_scheduler=None
-        if file_has_the_learning_rates(training, config)
+        if "scheduler" in setting.plan.recipe.backends.deepspeed or file_has_the_learning_rates(training, config)
         else lambda optimizer: _scheduled(optimizer, training),
     )
     _check_world(setting.plan, engine)
