@@ -54,6 +54,22 @@ def test_absent_stages_are_one_per_process() -> None:
     assert plan_of(recipe_of(training={"num_gpus": 1, "batch_size_per_gpu": 4}, parallelism=pipeline)).pipeline is None
 
 
+def test_several_stages_per_rank() -> None:
+    training = {"num_gpus": 8, "batch_size_per_gpu": 8}
+    pipeline = {"stages": 8, "stages_per_rank": 2, "chunks": 8, "schedule": "interleaved-1f1b"}
+    plan = plan_of(recipe_of(training=training, model={**TINY, "layers": 8}, parallelism={"pipeline": pipeline}))
+    assert plan.pipeline is not None
+    assert (plan.pipeline.ranks, plan.batch.data_parallel_size) == (4, 2)
+    assert plan.pipeline.bubble_fraction == 3 / 19
+    absent = plan_of(
+        recipe_of(
+            training=training, model={**TINY, "layers": 16}, parallelism={"pipeline": {"chunks": 8, "schedule": "zbv"}}
+        )
+    )
+    assert absent.pipeline is not None
+    assert (absent.pipeline.stages, absent.pipeline.ranks, absent.pipeline.bubble_fraction) == (16, 8, 0.0)
+
+
 @pytest.mark.parametrize(("stages", "chunks", "idle"), [(1, 8, 0.0), (2, 1, 0.5), (4, 8, 3 / 11), (4, 16, 3 / 19)])
 def test_bubble_fraction(stages: int, chunks: int, idle: float) -> None:
     assert bubble_fraction(stages, chunks) == idle
@@ -82,7 +98,7 @@ def test_wrong_global_batch_size_is_refused_with_both_numbers() -> None:
 
 
 def test_stages_that_do_not_divide_are_refused_with_both_numbers() -> None:
-    with pytest.raises(UsageError, match="4 stages do not divide 3 processes"):
+    with pytest.raises(UsageError, match="4 stages, 1 on each rank, do not divide 3 processes"):
         plan_of(recipe_of(training={"num_gpus": 3}, parallelism={"pipeline": {"stages": 4, "chunks": 4}}))
 
 

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from gradwire.documents.plan_schema import Batch, ModelSize, Plan, SettledPipeline, World
 from gradwire.documents.recipe_schema import Model, Recipe
 from gradwire.errors import UsageError
-from gradwire.recipe.model_shapes import parameter_count
+from gradwire.recipe.broken import pipeline_ranks, stage_count, stages_per_rank
+from gradwire.recipe.model_shapes import layers_per_stage, parameter_count
 
 Backend = Literal["native", "accelerate", "deepspeed"]
 Device = Literal["cuda", "cpu"]
@@ -36,7 +37,7 @@ def settle(recipe: Recipe, *, recipe_name: str, backend: Backend, device: Device
         recipe_sha256=recipe_sha256(recipe),
         recipe=replace(recipe, extends=None),
         world=world,
-        batch=_settle_batch(recipe, world.world_size, pipeline.stages if pipeline else 1),
+        batch=_settle_batch(recipe, world.world_size, pipeline.ranks if pipeline else 1),
         pipeline=pipeline,
         model_size=model_size(recipe.model) if recipe.model else None,
     )
@@ -126,9 +127,20 @@ def model_size(model: Model) -> ModelSize:
     )
 
 
-def bubble_fraction(stages: int, chunks: int) -> float:
-    """Return the idle share of a step for equal stages, (p-1)/(m+p-1), a fraction (GPipe, arXiv:1811.06965)."""
-    return (stages - 1) / (chunks + stages - 1)
+def bubble_fraction(ranks: int, chunks: int, *, schedule: str = "1f1b", stages_per_rank: int = 1) -> float:
+    """Return the idle share of a step for equal stages, a fraction, with p ranks, m chunks and v stages per rank.
+
+    gpipe and 1f1b: (p-1)/(m+p-1) (GPipe, arXiv:1811.06965). interleaved-1f1b: (p-1)/(vm+p-1) (Megatron-LM,
+    arXiv:2104.04473, 2.2). interleaved-zero-bubble: a third of that idle time, (p-1)/(3vm+p-1), and zbv: none, where a
+    forward pass, the gradients of activations and those of weights take equally long (arXiv:2401.10241).
+    """
+    match schedule:
+        case "zbv":
+            return 0.0
+        case "interleaved-zero-bubble":
+            return (ranks - 1) / (3 * stages_per_rank * chunks + ranks - 1)
+        case _:
+            return (ranks - 1) / (stages_per_rank * chunks + ranks - 1)
 
 
 def _settle_world(world_size: int, num_nodes: int, device: Device) -> World:
@@ -151,22 +163,27 @@ def _settle_pipeline(recipe: Recipe, world_size: int) -> SettledPipeline | None:
     asked = recipe.parallelism.pipeline
     if asked is None:
         return None
-    stages = asked.stages or world_size
-    if world_size % stages:
-        raise UsageError(f"parallelism.pipeline.stages: {stages} stages do not divide {world_size} processes")
+    each, ranks, stages = stages_per_rank(asked), pipeline_ranks(recipe), stage_count(recipe)
     if stages == 1:
         return None
+    if world_size % ranks or stages != ranks * each:
+        raise UsageError(
+            f"parallelism.pipeline.stages: {stages} stages, {each} on each rank, do not divide {world_size} processes"
+        )
     return SettledPipeline(
         stages=stages,
+        stages_per_rank=each,
+        ranks=ranks,
+        layers_per_stage=layers_per_stage(recipe.model, stages) if recipe.model else None,
         chunks=asked.chunks,
         schedule=asked.schedule,
-        bubble_fraction=bubble_fraction(stages, asked.chunks),
+        bubble_fraction=bubble_fraction(ranks, asked.chunks, schedule=asked.schedule, stages_per_rank=each),
     )
 
 
-def _settle_batch(recipe: Recipe, world_size: int, stages: int) -> Batch:
+def _settle_batch(recipe: Recipe, world_size: int, ranks_per_pipeline: int) -> Batch:
     training = recipe.training
-    data_parallel_size = world_size // stages
+    data_parallel_size = world_size // ranks_per_pipeline
     global_batch_size = training.batch_size_per_gpu * training.gradient_accumulation * data_parallel_size
     if training.global_batch_size not in (None, global_batch_size):
         raise UsageError(

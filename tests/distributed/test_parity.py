@@ -30,6 +30,14 @@ NATIVE = {
     ),
     "1f1b": PIPELINE,
     "gpipe": (*PIPELINE, "parallelism.pipeline.schedule=gpipe"),
+    **{
+        schedule: (
+            "training.batch_size_per_gpu=4",
+            f"parallelism.pipeline={{chunks: 4, schedule: {schedule}}}",
+            "training.gradient_checkpointing=true",
+        )
+        for schedule in ("interleaved-1f1b", "interleaved-zero-bubble", "zbv")
+    },
 }
 NATIVE_FOUR = {
     "ddp": ("training.batch_size_per_gpu=1",),
@@ -39,6 +47,15 @@ NATIVE_FOUR = {
         "parallelism.pipeline={stages: 2, chunks: 2, schedule: gpipe}",
         "parallelism.data.strategy=fsdp",
     ),
+    "interleaved-1f1b-fsdp": (
+        "parallelism.pipeline={stages: 4, chunks: 2, schedule: interleaved-1f1b}",
+        "parallelism.data.strategy=fsdp",
+    ),
+    "gpipe-ddp": ("parallelism.pipeline={stages: 2, chunks: 2, schedule: gpipe}",),
+    **{
+        f"{schedule}-ddp": (f"parallelism.pipeline={{stages: 4, chunks: 2, schedule: {schedule}}}",)
+        for schedule in ("interleaved-1f1b", "interleaved-zero-bubble", "zbv")
+    },
 }
 ZERO = {name: (f"parallelism.data.strategy={name}",) for name in ("ddp", "zero1", "zero2", "zero3")}
 ZERO |= {

@@ -109,7 +109,6 @@ def _valid_documents(draw: DrawFn) -> dict[str, Any]:
         "gradient_clip": draw(st.sampled_from([None, 0.5, 1.0])),
         "batch_size_per_gpu": chunks * draw(st.integers(1, 4)),
         "gradient_accumulation": draw(st.integers(1, 8)),
-        "loss_weighting": draw(st.sampled_from(["micro-batch", "token"])),
         "num_gpus": stages * ranks,
         "gradient_checkpointing": draw(st.booleans()),
         "compile": draw(st.booleans()),
@@ -117,8 +116,6 @@ def _valid_documents(draw: DrawFn) -> dict[str, Any]:
         "seed": draw(st.integers(0, 4294967295)),
         **draw(_optimizers()),
     }
-    formats = [None, "fp32", "bf16"] if training["precision"].startswith("bf16") else [None, "fp32"]
-    training["gradient_accumulation_dtype"] = draw(st.sampled_from(formats))
     training["flash_attention"] = training["precision"] != "fp32" and draw(st.booleans())
     training["gradient_checkpointing_reentrant"] = (
         training["gradient_checkpointing"] and stages == 1 and draw(st.booleans())
@@ -129,18 +126,15 @@ def _valid_documents(draw: DrawFn) -> dict[str, Any]:
     one_bucket = on_cpu and method == "powersgd-torch"
     searchable = not training["gradient_checkpointing_reentrant"] and not one_bucket
     overlap = draw(_overlaps(strategy, stages, searchable=searchable, one_bucket=one_bucket))
+    pipeline = draw(_pipelines(stages, ranks, chunks, splits=strategy == "ddp" and not training["compile"]))
     return {
         "summary": draw(st.sampled_from([None, "drawn"])),
-        "model": draw(_models(tied=stages == 1)),
+        "model": draw(_models(tied=stages == 1, layers=max(4, stages * (3 if pipeline else 1)))),
         "training": training,
-        "communication": {
-            "dtype": draw(st.sampled_from([None, "fp32", "bf16"])) if method == "none" else None,
-            "compression": draw(_compressions(method, max_steps)),
-            "overlap": overlap,
-        },
+        "communication": {"compression": draw(_compressions(method, max_steps)), "overlap": overlap},
         "parallelism": {
             "data": {"strategy": strategy, **draw(_shardings(strategy, stages, ranks, on_cpu=on_cpu))},
-            "pipeline": draw(_pipelines(strategy, stages, ranks, chunks)),
+            "pipeline": pipeline,
         },
         "measurement": {"warmup_steps": draw(st.integers(0, max_steps - 1))},
     }
@@ -170,14 +164,14 @@ def _schedulers(draw: DrawFn, max_steps: int) -> dict[str, Any]:
 
 
 @st.composite
-def _models(draw: DrawFn, *, tied: bool) -> dict[str, Any]:
+def _models(draw: DrawFn, *, tied: bool, layers: int) -> dict[str, Any]:
     heads = draw(st.sampled_from([1, 2, 4]))
     family = draw(st.sampled_from(["gpt2", "llama"]))
     return {
         "family": family,
         "vocab_size": draw(st.sampled_from([256, 512])),
         "hidden_size": heads * draw(st.sampled_from([16, 32])),
-        "layers": draw(st.integers(4, 6)),
+        "layers": draw(st.integers(layers, layers + 2)),
         "attention_heads": heads,
         "key_value_heads": draw(st.sampled_from([None, 1, heads])) if family == "llama" else None,
         "intermediate_size": draw(st.sampled_from([None, 64, 192])),
@@ -275,12 +269,18 @@ def _fully_sharded(draw: DrawFn) -> dict[str, Any]:
 
 
 @st.composite
-def _pipelines(draw: DrawFn, strategy: str, stages: int, ranks: int, chunks: int) -> dict[str, Any] | None:
-    if stages == 1:
+def _pipelines(draw: DrawFn, size: int, ranks: int, chunks: int, *, splits: bool) -> dict[str, Any] | None:
+    """A pipeline over `size` ranks; `splits` allows the schedules that split the backward pass."""
+    if size == 1:
         return None
-    schedules = ["1f1b"] if strategy == "ddp" and ranks > 1 else ["1f1b", "gpipe"]
+    schedule = draw(
+        st.sampled_from(["1f1b", "gpipe", "interleaved-1f1b", *(["interleaved-zero-bubble", "zbv"] if splits else [])])
+    )
+    each = {"1f1b": 1, "gpipe": 1, "zbv": 2}.get(schedule) or draw(st.integers(2, 3))
+    usual = 1 if schedule in ("1f1b", "gpipe") else 2
     return {
-        "stages": draw(st.sampled_from([stages, None])) if ranks == 1 else stages,
+        "stages": draw(st.sampled_from([size * each, None])) if ranks == 1 else size * each,
+        "stages_per_rank": draw(st.sampled_from([each, None])) if each == usual else each,
         "chunks": chunks,
-        "schedule": draw(st.sampled_from(schedules)),
+        "schedule": schedule,
     }

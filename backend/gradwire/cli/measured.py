@@ -8,13 +8,14 @@ from gradwire.cli.output import say, table, wrapped
 from gradwire.compare.format import ABSENT, loss, memory, percent, rate, seconds
 
 if TYPE_CHECKING:
-    from gradwire.documents.measurement_schema import Measurement, MicroStepSeconds, StepSeconds, Utilization
+    from gradwire.documents.measurement_schema import Bubble, Measurement, MicroStepSeconds, StepSeconds, Utilization
 
 
 def say_measurement(measurement: Measurement) -> None:
     """Print a run's figures."""
     throughput, steps = measurement.throughput, measurement.steps
     micro = measurement.micro_step_seconds
+    bubble = measurement.bubble
     on_device = measurement.memory.peak_device_allocated_bytes
     say(
         table(
@@ -29,6 +30,7 @@ def say_measurement(measurement: Measurement) -> None:
                 ("samples/s", f"{rate(throughput.samples_per_second)} in all"),
                 ("step", _times(measurement.step_seconds)),
                 *([] if micro is None else [("micro-step", _times(micro))]),
+                *([] if bubble is None else [("bubble", _bubble(bubble))]),
                 (
                     "peak memory",
                     memory(measurement.memory.peak_process_bytes) + " of main memory"
@@ -41,6 +43,11 @@ def say_measurement(measurement: Measurement) -> None:
     )
     for line in measurement.notes:
         say(wrapped(line, indent=4, first="  - "))
+
+
+def _bubble(found: Bubble) -> str:
+    formula = f"{percent(found.by_formula)} by the formula for equal stages"
+    return formula if found.measured is None else f"{percent(found.measured)} of the step measured, {formula}"
 
 
 def _times(found: StepSeconds | MicroStepSeconds) -> str:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gradwire.compare.format import percent, processes, three_digits
-from gradwire.compare.situation import Situation, step_of
+from gradwire.compare.situation import Situation
 from gradwire.documents.comparison_schema import Remedy
 from gradwire.documents.measurement_schema import TimeSplit
+from gradwire.measure.time_split import step_of
 from gradwire.plan import bubble_fraction
 
 Kind = Literal[

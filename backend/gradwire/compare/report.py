@@ -12,13 +12,13 @@ from gradwire.compare import format as readable
 from gradwire.compare.chart import charts, standalone_png, standalone_svg
 from gradwire.compare.draw import PART_COLOURS
 from gradwire.compare.facts import facts_of
-from gradwire.compare.situation import step_of
 from gradwire.compare.verdict import findings, standing
 from gradwire.documents.comparison_schema import Cell, Comparison
 from gradwire.documents.measurement_schema import Measurement
 from gradwire.errors import EnvironmentNotFit
 from gradwire.measure.document import document_text, write_bytes, write_text
 from gradwire.measure.outliers import OUTLIER_RULE
+from gradwire.measure.time_split import step_of
 
 # More rows than this are a scroll, not a table.
 _MOST_LOSS_ROWS = 25

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from msgspec.structs import fields
-
 from gradwire.compare.like import Scaling
 from gradwire.documents.measurement_schema import Measurement, TimeSplit, Workload
-
-PARTS = tuple(field.name for field in fields(TimeSplit) if field.name != "slowest_rank")
-"""The parts of a time split, in the order in which a step spends them."""
+from gradwire.measure.time_split import PARTS
+from gradwire.recipe.broken import SINGLE_STAGE_SCHEDULES
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,8 +17,9 @@ class Situation:
     """Sizes of one cell and its baseline.
 
     `baseline_num_gpus` and `baseline_split` are None without a baseline that can be compared with. `sequences_per_rank`
-    are those of one step and rank. `stages` and `chunks` are None without a pipeline of several stages.
-    `gradient_bytes`: what a data-parallel rank has to send, estimated; None where it is not known.
+    are those of one step and rank. `stages` and `chunks` are None without a pipeline of several stages; `stages` also
+    where each rank holds several. `gradient_bytes`: what a data-parallel rank has to send, estimated; None where it is
+    not known.
     """
 
     num_gpus: int
@@ -80,20 +77,17 @@ def _mean(values: list[float | None]) -> float | None:
     return sum(known) / len(known) if len(known) == len(values) else None
 
 
-def step_of(split: TimeSplit) -> float:
-    """Return the mean step that the parts sum to, in seconds."""
-    parts: list[float] = [getattr(split, part) or 0.0 for part in PARTS]
-    return math.fsum(parts)
-
-
 def _pipeline(workload: Workload, world_size: int, sequences: float) -> tuple[int | None, int | None]:
-    words = re.fullmatch(r"[\w-]+, (\d+) chunks", workload.pipeline or "")
+    words = re.fullmatch(r"([\w-]+), (\d+) chunks(?:, \d+ stages per rank)?", workload.pipeline or "")
     share = workload.batch_size_per_gpu * workload.gradient_accumulation
     if words is None or not sequences:
         return None, None
     # Each data-parallel rank trains a share; the ranks beyond them are further stages.
     stages = round(world_size * share / sequences)
-    return (stages, int(words[1])) if stages > 1 else (None, None)
+    if stages == 1:
+        return None, None
+    # The formula below is that of one stage per rank.
+    return (stages if words[1] in SINGLE_STAGE_SCHEDULES else None), int(words[2])
 
 
 def _gradient_bytes(measurement: Measurement) -> int | None:

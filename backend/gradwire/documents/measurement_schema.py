@@ -140,6 +140,15 @@ class Traffic(Struct, frozen=True, kw_only=True):
     """1 - exposed_seconds / communication_seconds: the share of communication hidden behind the backward pass; null where one of them is not known."""
 
 
+class Bubble(Struct, frozen=True, kw_only=True):
+    """Idle share of a pipeline's steps, as measured and by the schedule's formula."""
+
+    measured: float | None
+    """time_split.pipeline_bubble over the mean step, a fraction; transfers that nothing hides are in it. Null where the split was not recorded."""
+    by_formula: float
+    """Idle share for equal stages and transfers that take no time, a fraction: bubble_fraction of the plan."""
+
+
 class Buckets(Struct, frozen=True, kw_only=True):
     """Sizes of the buckets in which DDP reduced gradients, and where they come from."""
 
@@ -200,17 +209,6 @@ class Energy(Struct, frozen=True, kw_only=True):
     """joules per second and device."""
     reason: str | None
     """Why joules is null; null when it is not."""
-
-
-class Batches(Struct, frozen=True, kw_only=True):
-    """What each optimizer step was taken over, all ranks and micro-steps together; one entry per step."""
-
-    sequences: list[int]
-    """Sequences that the step's gradient is made of, as the backend counts them."""
-    labels: list[int]
-    """Labels that counted in the step's loss."""
-    text_checksums: list[int]
-    """Sum of the CRC-32s of the step's micro-batches: equal where two runs read the same text."""
 
 
 class Utilization(Struct, frozen=True, kw_only=True):
@@ -281,9 +279,9 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """Seconds per micro-step; null where they were not recorded, and in a pipeline, whose chunks interleave."""
     buckets: Buckets | None = None
     """The sizes in which DDP reduced gradients; null where DDP reduced none."""
+    bubble: Bubble | None = None
+    """Idle share of the steps of a pipeline; null without one."""
     energy: Energy | None = None
     """What the devices took, as they report it; null where nobody asked them."""
-    batches: Batches | None = None
-    """What each optimizer step was taken over; null where a run did not record it."""
     learning_rates: list[float] = field(default_factory=list)
     """Learning rate that each step was taken with, as the optimizer held it; empty where a run did not record it."""

@@ -42,12 +42,18 @@ class SettledPipeline(Struct, frozen=True, kw_only=True):
 
     stages: int
     """Pieces the layers are split into."""
+    stages_per_rank: int
+    """Stages that each rank of a pipeline holds."""
+    ranks: int
+    """Ranks of one pipeline: stages / stages_per_rank."""
+    layers_per_stage: list[int] | None
+    """Transformer blocks of each stage, first to last, so that the costliest stage costs least: the last stage also has the output projection. Null where the user's own script brings the model."""
     chunks: int
     """Micro-batches each batch is cut into."""
-    schedule: Literal["gpipe", "1f1b"]
+    schedule: Literal["gpipe", "1f1b", "interleaved-1f1b", "interleaved-zero-bubble", "zbv"]
     """Order of forward and backward passes."""
     bubble_fraction: float
-    """Idle share of the step for equal stages, (stages - 1) / (chunks + stages - 1); a fraction."""
+    """Idle share of the step for equal stages by the schedule's formula, with p ranks, m chunks and v stages per rank; a fraction. gpipe, 1f1b: (p-1)/(m+p-1). interleaved-1f1b: (p-1)/(vm+p-1). interleaved-zero-bubble: (p-1)/(3vm+p-1). zbv: 0."""
 
 
 class ModelSize(Struct, frozen=True, kw_only=True):

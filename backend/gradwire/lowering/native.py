@@ -5,7 +5,6 @@ from __future__ import annotations
 from gradwire.artifact import Setting, Word
 from gradwire.documents.plan_schema import Plan, SettledPipeline
 from gradwire.lowering.fields import Outcome, Refusal, exact, unused
-from gradwire.lowering.number_formats import label_outcomes, refuse_torch_formats, torch_format_outcomes
 from gradwire.lowering.placement import Placement, endpoint
 from gradwire.lowering.program import in_program, program_words
 from gradwire.lowering.sharding import (
@@ -24,9 +23,11 @@ from gradwire.lowering.shared import (
     refuse_compression,
     refuse_ddp_settings,
     refuse_fp16_on_cpu,
+    refuse_overlap,
     refuse_precision,
     scheduler_outcomes,
 )
+from gradwire.recipe.broken import SINGLE_STAGE_SCHEDULES
 
 _OPTIMIZER = ("optimizer", "learning_rate", "weight_decay", "betas", "epsilon", "momentum")
 _BATCH = ("precision", "gradient_clip", "batch_size_per_gpu", "gradient_accumulation")
@@ -51,7 +52,6 @@ def refusals(plan: Plan) -> list[Refusal]:
         found += refuse_ddp_settings(plan)
         found += refuse_version_one(plan, "gradwire.train shards with fully_shard; --backend accelerate has version 1")
         found += refuse_wrap_by_size(plan, "fully_shard has no policy by size; --backend accelerate has")
-    found += refuse_torch_formats(plan)
     if plan.pipeline is not None:
         found += _pipeline_refusals(plan, plan.pipeline)
     return found
@@ -62,11 +62,9 @@ def _pipeline_refusals(plan: Plan, pipeline: SettledPipeline) -> list[Refusal]:
     found = refuse_compression(plan, limit)
     limit = "a loss cannot be scaled over pipeline stages"
     found += refuse_precision(plan, limit, precision="fp16-mixed", nearest="bf16-mixed")
-    is_replicated = plan.batch.data_parallel_size > 1 and plan.recipe.parallelism.data.strategy == "ddp"
-    if pipeline.schedule == "gpipe" and is_replicated:
-        path = "parallelism.pipeline.schedule"
-        limit = f"torch's GPipe fails at the second step with DDP over {plan.batch.data_parallel_size} pipelines"
-        found.append(Refusal(path=path, limit=limit, nearest="1f1b", fallback={path: "1f1b"}))
+    if pipeline.schedule not in SINGLE_STAGE_SCHEDULES and plan.recipe.parallelism.data.strategy == "ddp":
+        limit = f"with {pipeline.schedule} gradients are averaged after the passes, without DDP's buckets"
+        found += refuse_overlap(plan, limit)
     return found
 
 
@@ -108,8 +106,6 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
         **program_sharding_outcomes(plan, by_program, is_own_script=program is not None),
         **optimizer_outcomes(plan, dict.fromkeys(_OPTIMIZER, by_program)),
         **scheduler_outcomes(plan, by_program),
-        **torch_format_outcomes(plan, by_program),
-        **label_outcomes(plan, reads=by_program, weighs=by_program),
         **compression_outcomes(plan, unused() if method == "none" else by_program, by_program),
         **overlap_outcomes(unused("DDP's settings") if sharded else by_program),
     }

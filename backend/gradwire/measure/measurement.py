@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gradwire.documents.measurement_schema import Batches, Buckets, Hardware, Measurement, Steps, Throughput, TimeSplit
+from gradwire.documents.measurement_schema import Bubble, Buckets, Hardware, Measurement, Steps, Throughput, TimeSplit
 from gradwire.documents.plan_schema import Plan
 from gradwire.measure.document import document_text, read_document, write_text
 from gradwire.measure.energy import energy_of
 from gradwire.measure.matmul_peak import RunPeak
 from gradwire.measure.step_times import micro_step_times, step_times
+from gradwire.measure.time_split import step_of
 from gradwire.measure.totals import RankRecord, Totals, memory_of, throughput_of, totals_of
 from gradwire.measure.traffic import StepTraffic, mean_traffic
 from gradwire.measure.utilization import utilization_of
@@ -34,14 +35,13 @@ def build_measurement(
     measured_peak: RunPeak | None = None,
     buckets: Buckets | None = None,
     learning_rates: Sequence[float] = (),
-    batches: Batches | None = None,
 ) -> Measurement:
     """Return the measurement of a run of `plan`; `ranks` has one record per rank, in rank order.
 
     `losses`, `gradient_norms` and, unless it is empty, `learning_rates` have one entry per trained step (None: not
-    reported); `batches` says what each was taken over. `started_at` is UTC in ISO 8601, `time_split` is the mean timed
-    step's (None: not recorded). `traffic` has one entry per trained step, of rank 0, or is empty where nobody counted.
-    `micro_steps` has the seconds of each rank's timed micro-steps, or is
+    reported), `started_at` is UTC in ISO
+    8601, `time_split` is the mean timed step's (None: not recorded). `traffic` has one entry per trained step, of
+    rank 0, or is empty where nobody counted. `micro_steps` has the seconds of each rank's timed micro-steps, or is
     empty; `measured_peak` stands in where the device's peak is not known; `buckets` are DDP's sizes, None without DDP.
     A step lasts as long as it does on its slowest rank; its work is the sum over all ranks. Notes are added where the
     numbers need one. Raises ValueError where the records contradict the plan or each other.
@@ -73,6 +73,7 @@ def build_measurement(
         communication=mean_traffic(traffic, warmup_steps=warmup),
         buckets=buckets,
         time_split=time_split,
+        bubble=_bubble(plan, time_split),
         memory=memory_of(ranks),
         energy=energy_of([rank.energy for rank in ranks], tokens=throughput.timed_tokens),
         utilization=utilization_of(
@@ -81,9 +82,17 @@ def build_measurement(
         losses=[_finite(loss) for loss in losses],
         gradient_norms=[_finite(norm) for norm in gradient_norms],
         learning_rates=list(learning_rates),
-        batches=batches,
         notes=[*notes, *_clock_notes(ranks), *_notes(plan, totals, throughput, losses)],
     )
+
+
+def _bubble(plan: Plan, time_split: TimeSplit | None) -> Bubble | None:
+    if plan.pipeline is None:
+        return None
+    measured = None
+    if time_split is not None:
+        measured = min(1.0, time_split.pipeline_bubble / step_of(time_split))
+    return Bubble(measured=measured, by_formula=plan.pipeline.bubble_fraction)
 
 
 def read_measurement(path: Path) -> Measurement:

@@ -10,6 +10,9 @@ from typing import Literal
 from gradwire.documents.measurement_schema import TimeSplit
 from gradwire.measure.quantiles import median
 
+PARTS = tuple(name for name in TimeSplit.__struct_fields__ if name != "slowest_rank")
+"""The parts of a time split, in the order in which a step spends them."""
+
 Collectives = Literal["none", "stopped", "inseparable"]
 """What became of the collectives in the passes: there are none (one data-parallel rank), they were turned off in some
 more steps, or they cannot be told from compute."""
@@ -89,6 +92,12 @@ def split_time(ranks: Sequence[RankLaps], collectives: Collectives) -> TimeSplit
         other=max(0.0, step - known),
         slowest_rank=slowest if collectives != "inseparable" and step > 0 and late >= _STANDS_OUT * step else None,
     )
+
+
+def step_of(split: TimeSplit) -> float:
+    """Return the mean step that the parts sum to, in seconds."""
+    parts: list[float] = [getattr(split, part) or 0.0 for part in PARTS]
+    return math.fsum(parts)
 
 
 def _own_time(rank: RankLaps, collectives: Collectives) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gradwire.documents.measurement_schema import Workload
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Compression, Model, Pipeline
+from gradwire.recipe.broken import stages_per_rank
 from gradwire.recipe.compression_options import READ_BY
 
 
@@ -32,7 +33,7 @@ def workload_of(plan: Plan, device_name: str) -> Workload:
         gradient_accumulation=plan.batch.gradient_accumulation,
         strategy=recipe.parallelism.data.strategy,
         pipeline=_pipeline_words(recipe.parallelism.pipeline) if recipe.parallelism.pipeline else None,
-        compression=_compression_words(recipe.communication.compression) + _dtype_words(recipe.communication.dtype),
+        compression=_compression_words(recipe.communication.compression),
         gradient_checkpointing=training.gradient_checkpointing,
         compile=training.compile,
         device=f"{plan.world.device} {device_name}",
@@ -50,11 +51,9 @@ def _model_words(model: Model) -> str:
 
 
 def _pipeline_words(pipeline: Pipeline) -> str:
-    return f"{pipeline.schedule}, {pipeline.chunks} chunks"
-
-
-def _dtype_words(dtype: str | None) -> str:
-    return f", {dtype} on the wire" if dtype else ""
+    each = stages_per_rank(pipeline)
+    held = "" if each == 1 else f", {each} stages per rank"
+    return f"{pipeline.schedule}, {pipeline.chunks} chunks{held}"
 
 
 def _compression_words(compression: Compression) -> str:

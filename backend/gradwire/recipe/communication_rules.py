@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 
 from gradwire.documents.recipe_schema import Compression, Recipe
-from gradwire.recipe.broken import SHARDED, Broken, data_parallel_size, stage_count
+from gradwire.recipe.broken import SHARDED, ZERO_BUBBLE_SCHEDULES, Broken, data_parallel_size, stage_count
 from gradwire.recipe.compression_options import LOW_RANK
 from gradwire.recipe.model_shapes import compresses_any
 
@@ -202,15 +202,29 @@ def zero_has_no_pipeline(recipe: Recipe) -> Broken | None:
     )
 
 
-def gpipe_has_no_ddp(recipe: Recipe) -> Broken | None:
-    """torch's GPipe over DDP stages asserts at the second step."""
-    pipeline, ranks = recipe.parallelism.pipeline, data_parallel_size(recipe)
-    if pipeline is None or pipeline.schedule != "gpipe" or recipe.parallelism.data.strategy != "ddp":
+def zero_bubble_has_no_fsdp(recipe: Recipe) -> Broken | None:
+    """torch's fully_shard reduces in hooks that a weight gradient computed apart never reaches."""
+    pipeline = recipe.parallelism.pipeline
+    if pipeline is None or pipeline.schedule not in ZERO_BUBBLE_SCHEDULES or stage_count(recipe) == 1:
         return None
-    if stage_count(recipe) == 1 or ranks in (None, 1):
+    if recipe.parallelism.data.strategy != "fsdp":
         return None
     return Broken(
-        paths=("parallelism.pipeline.schedule", "training.num_gpus", "parallelism.pipeline.stages"),
-        message=f"gpipe fails at the second step with DDP over {ranks} pipelines; "
-        f"use schedule 1f1b, strategy fsdp, or num_gpus {stage_count(recipe)} (one pipeline)",
+        paths=("parallelism.pipeline.schedule", _STRATEGY, "training.num_gpus"),
+        message=f"{pipeline.schedule} with fsdp gives wrong gradients without a word, in torch 2.13; "
+        "use schedule 1f1b or interleaved-1f1b, or strategy ddp",
+    )
+
+
+def zero_bubble_has_no_compile(recipe: Recipe) -> Broken | None:
+    """torch refuses compiled stages where the backward pass is split."""
+    pipeline = recipe.parallelism.pipeline
+    if pipeline is None or pipeline.schedule not in ZERO_BUBBLE_SCHEDULES or stage_count(recipe) == 1:
+        return None
+    if not recipe.training.compile:
+        return None
+    return Broken(
+        paths=("parallelism.pipeline.schedule", "training.compile"),
+        message=f"{pipeline.schedule} splits the backward pass, which torch.compile does not allow; "
+        "use schedule 1f1b or interleaved-1f1b, or compile false",
     )

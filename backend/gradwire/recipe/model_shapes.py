@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from gradwire.documents.recipe_schema import Model
 
 
@@ -20,27 +22,47 @@ def parameter_count(model: Model) -> int:
 
 def weight_matrices(model: Model) -> dict[tuple[int, int], int]:
     """Return (rows, columns) of every weight matrix of `model`, each with how often it occurs."""
-    width, inner, layers = model.hidden_size, inner_size(model), model.layers
-    matrices: dict[tuple[int, int], int] = {}
+    tables = Counter({(model.vocab_size, model.hidden_size): 1 if model.tie_embeddings else 2})
+    if model.family == "gpt2":
+        tables[model.sequence_length, model.hidden_size] += 1
+    blocks = {shape: count * model.layers for shape, count in _block_matrices(model).items()}
+    return dict(tables + Counter(blocks))
 
-    def add(rows: int, columns: int, count: int) -> None:
-        matrices[rows, columns] = matrices.get((rows, columns), 0) + count
 
-    add(model.vocab_size, width, 1 if model.tie_embeddings else 2)
+def _block_matrices(model: Model) -> Counter[tuple[int, int]]:
+    """Return (rows, columns) of every weight matrix of one transformer block, each with how often it occurs."""
+    width, inner = model.hidden_size, inner_size(model)
     match model.family:
         case "llama":
             key_value_width = (model.key_value_heads or model.attention_heads) * (width // model.attention_heads)
-            add(width, width, 2 * layers)
-            add(key_value_width, width, 2 * layers)
-            add(inner, width, 2 * layers)
-            add(width, inner, layers)
+            shapes = [(width, width)] * 2 + [(key_value_width, width)] * 2 + [(inner, width)] * 2 + [(width, inner)]
         case "gpt2":
-            add(model.sequence_length, width, 1)
-            add(width, 3 * width, layers)
-            add(width, width, layers)
-            add(width, inner, layers)
-            add(inner, width, layers)
-    return matrices
+            shapes = [(width, 3 * width), (width, width), (width, inner), (inner, width)]
+    return Counter(shapes)
+
+
+def layers_per_stage(model: Model, stages: int) -> list[int]:
+    """Return how many transformer blocks each of `stages` stages holds, first to last, at least one each.
+
+    Counted by matrix products: a block costs 2 FLOPs per weight and token and 4 x hidden_size x sequence_length for the
+    two attention products; the last stage has the output projection besides, 2 x vocab_size x hidden_size. The
+    costliest stage costs as little as it can; of two such splits the more even one is taken. Blocks that do not divide
+    go to the later stages, which hold fewer chunks at a time.
+    """
+    width = model.hidden_size
+    per_token = 2 * sum(rows * columns * count for (rows, columns), count in _block_matrices(model).items())
+    block = per_token + 4 * width * model.sequence_length
+    projection = 2 * model.vocab_size * width
+
+    def costliest(last: int) -> int:
+        others = -(-(model.layers - last) // (stages - 1))
+        return max(others * block, last * block + projection)
+
+    # Beyond an even share the last stage only gets costlier; among equals the largest is the most even.
+    share = max(1, model.layers // stages)
+    last = min(range(share, 0, -1), key=costliest)
+    before, rest = divmod(model.layers - last, stages - 1)
+    return [before + (index >= stages - 1 - rest) for index in range(stages - 1)] + [last]
 
 
 def inner_size(model: Model) -> int:

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gradwire.documents.recipe_schema import Recipe
-from gradwire.recipe import (
-    communication_rules,
-    device_rules,
-    model_rules,
-    number_format_rules,
-    schedule_rules,
-    sharding_rules,
-    size_rules,
-)
+from gradwire.recipe import communication_rules, device_rules, model_rules, schedule_rules, sharding_rules, size_rules
 from gradwire.recipe.broken import Broken, Device
 
 RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
     size_rules.global_batch_is_the_product,
+    size_rules.stages_per_rank_fit_the_schedule,
+    size_rules.stages_fill_the_ranks,
     size_rules.stages_divide_processes,
     size_rules.chunks_fill_the_stages,
     size_rules.chunks_divide_the_batch,
+    size_rules.chunks_come_in_rounds,
     size_rules.layers_fill_the_stages,
     communication_rules.torchs_powersgd_starts_late_enough,
     communication_rules.powersgd_starts_before_the_end,
@@ -35,8 +30,9 @@ RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
     communication_rules.static_graph_finds_unused_itself,
     communication_rules.static_graph_has_no_pipeline,
     communication_rules.zero_has_no_pipeline,
-    communication_rules.gpipe_has_no_ddp,
     *sharding_rules.SHARDING_RULES,
+    communication_rules.zero_bubble_has_no_fsdp,
+    communication_rules.zero_bubble_has_no_compile,
     model_rules.heads_divide_the_width,
     model_rules.rotary_heads_are_even,
     model_rules.key_value_heads_divide_the_heads,
@@ -50,10 +46,6 @@ RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
     model_rules.optimizer_reads_its_options,
     schedule_rules.warmup_ends_before_the_decay,
     schedule_rules.constant_rate_has_no_decay,
-    number_format_rules.compression_decides_what_travels,
-    number_format_rules.fp16_range_needs_scaled_gradients,
-    number_format_rules.accumulation_is_not_narrower,
-    number_format_rules.labels_fit_the_sequence,
 )
 
 DEVICE_RULES: tuple[Callable[[Recipe, Device], Broken | None], ...] = (

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from gradwire.documents.recipe_schema import Recipe
-from gradwire.recipe.broken import Broken, data_parallel_size, stage_count
+from gradwire.recipe.broken import (
+    SINGLE_STAGE_SCHEDULES,
+    Broken,
+    data_parallel_size,
+    pipeline_ranks,
+    stage_count,
+    stages_per_rank,
+)
 
 
 def global_batch_is_the_product(recipe: Recipe) -> Broken | None:
@@ -42,31 +49,69 @@ def global_batch_is_the_product(recipe: Recipe) -> Broken | None:
 
 
 def stages_divide_processes(recipe: Recipe) -> Broken | None:
-    """Stages x data-parallel size is the number of processes."""
-    stages, processes = stage_count(recipe), recipe.training.num_gpus
-    below, rest = divmod(processes, stages)
-    if not rest:
+    """Ranks of a pipeline x data-parallel size is the number of processes."""
+    pipeline, ranks, processes = recipe.parallelism.pipeline, pipeline_ranks(recipe), recipe.training.num_gpus
+    below, rest = divmod(processes, ranks)
+    if pipeline is None or not rest:
         return None
-    sizes = [str(count * stages) for count in (below, below + 1) if count]
+    each = stages_per_rank(pipeline)
+    sizes = [str(count * ranks) for count in (below, below + 1) if count]
     fitting = [count for count in range(1, processes + 1) if processes % count == 0]
-    nearest = sorted(sorted(fitting, key=lambda count: abs(count - stages))[:2])
+    nearest = sorted(count * each for count in sorted(fitting, key=lambda count: abs(count - ranks))[:2])
+    held = "" if each == 1 else f", {each} on each rank,"
     return Broken(
         paths=("parallelism.pipeline.stages", "training.num_gpus"),
-        message=f"{stages} stages do not divide {processes} processes: stages x data-parallel size must be num_gpus; "
+        message=f"{stage_count(recipe)} stages{held} do not divide {processes} processes: "
+        f"stages{'' if each == 1 else ' / stages_per_rank'} x data-parallel size must be num_gpus; "
         f"nearest num_gpus: {' or '.join(sizes)}; nearest stages: {' or '.join(str(count) for count in nearest)}",
         url="https://github.com/huggingface/nanotron/issues/250",
     )
 
 
-def chunks_fill_the_stages(recipe: Recipe) -> Broken | None:
-    """A schedule with fewer chunks than stages hangs or asserts."""
-    pipeline, stages = recipe.parallelism.pipeline, stage_count(recipe)
-    if pipeline is None or pipeline.chunks >= stages:
+def stages_per_rank_fit_the_schedule(recipe: Recipe) -> Broken | None:
+    """gpipe and 1f1b run one stage per rank, zbv two, the interleaved schedules two or more."""
+    pipeline = recipe.parallelism.pipeline
+    if pipeline is None or pipeline.stages_per_rank is None:
+        return None
+    each, schedule = pipeline.stages_per_rank, pipeline.schedule
+    if schedule in SINGLE_STAGE_SCHEDULES:
+        fits, asks = each == 1, "one stage per rank; use stages_per_rank 1, or schedule interleaved-1f1b"
+    elif schedule == "zbv":
+        fits, asks = each == 2, "two stages per rank; use stages_per_rank 2"
+    else:
+        fits, asks = each >= 2, "two or more stages per rank; use stages_per_rank 2, or schedule 1f1b"
+    if fits:
         return None
     return Broken(
+        paths=("parallelism.pipeline.stages_per_rank", "parallelism.pipeline.schedule"),
+        message=f"{schedule} runs {asks}",
+    )
+
+
+def stages_fill_the_ranks(recipe: Recipe) -> Broken | None:
+    """Every rank of a pipeline holds the same number of stages."""
+    pipeline = recipe.parallelism.pipeline
+    if pipeline is None or pipeline.stages is None or pipeline.stages % stages_per_rank(pipeline) == 0:
+        return None
+    each = stages_per_rank(pipeline)
+    below = pipeline.stages // each * each
+    return Broken(
+        paths=("parallelism.pipeline.stages", "parallelism.pipeline.stages_per_rank", "parallelism.pipeline.schedule"),
+        message=f"{pipeline.stages} stages do not divide into {each} on each rank; nearest stages: "
+        f"{f'{below} or ' if below else ''}{below + each}",
+    )
+
+
+def chunks_fill_the_stages(recipe: Recipe) -> Broken | None:
+    """A schedule with fewer chunks than ranks in a pipeline hangs or asserts."""
+    pipeline, ranks = recipe.parallelism.pipeline, pipeline_ranks(recipe)
+    if pipeline is None or pipeline.chunks >= ranks:
+        return None
+    kind = "stages" if stages_per_rank(pipeline) == 1 else "ranks of the pipeline"
+    return Broken(
         paths=("parallelism.pipeline.chunks", "parallelism.pipeline.stages", "training.num_gpus"),
-        message=f"{pipeline.chunks} chunks are fewer than {stages} stages, so stages would wait for ever; "
-        f"use chunks {stages} or more (four times the stages keeps the pipeline busy)",
+        message=f"{pipeline.chunks} chunks are fewer than {ranks} {kind}, so stages would wait for ever; "
+        f"use chunks {ranks} or more (four times the {kind} keeps the pipeline busy)",
         url="https://github.com/pytorch/torchtitan/issues/775",
     )
 
@@ -83,6 +128,21 @@ def chunks_divide_the_batch(recipe: Recipe) -> Broken | None:
         message=f"{pipeline.chunks} chunks do not divide batch_size_per_gpu {batch}; "
         f"nearest batch_size_per_gpu: {sizes}",
         url="https://github.com/pytorch/pytorch/issues/126600",
+    )
+
+
+def chunks_come_in_rounds(recipe: Recipe) -> Broken | None:
+    """The interleaved schedules take the chunks in equal rounds, as many as whole sets of one chunk per rank."""
+    pipeline, ranks = recipe.parallelism.pipeline, pipeline_ranks(recipe)
+    if pipeline is None or ranks == 1 or not pipeline.schedule.startswith("interleaved"):
+        return None
+    if pipeline.chunks % max(1, pipeline.chunks // ranks) == 0:
+        return None
+    below = pipeline.chunks // ranks * ranks
+    return Broken(
+        paths=("parallelism.pipeline.chunks", "parallelism.pipeline.schedule", "training.num_gpus"),
+        message=f"{pipeline.schedule} takes the chunks in {pipeline.chunks // ranks} equal rounds over {ranks} ranks, "
+        f"which {pipeline.chunks} chunks are not; nearest chunks: {below} or {below + ranks}",
     )
 
 

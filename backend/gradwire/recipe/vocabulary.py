@@ -123,6 +123,12 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
         "pipeline_parallel_size",
         "pipeline_parallel_degree",
     ),
+    "parallelism.pipeline.stages_per_rank": (
+        "virtual_pipeline_model_parallel_size",
+        "num_model_chunks",
+        "virtual_stages",
+        "interleave",
+    ),
     "parallelism.pipeline.chunks": ("n_microbatches", "num_microbatches", "microbatches", "micro_batches"),
     "model.family": ("model_type", "architecture", "arch"),
     "model.hidden_size": ("n_embd", "d_model", "hidden_dim", "embed_dim", "dim"),
@@ -204,7 +210,16 @@ OTHER_VALUES: Mapping[str, Mapping[str, str]] = {
     },
     "parallelism.data.fsdp.state_dict": {"full_state_dict": "full", "sharded_state_dict": "sharded"},
     "model.family": {"gpt": "gpt2", "gpt-2": "gpt2", "llama2": "llama", "llama3": "llama", "mistral": "llama"},
-    "parallelism.pipeline.schedule": {"one_f_one_b": "1f1b", "fill-drain": "gpipe"},
+    "parallelism.pipeline.schedule": {
+        "one_f_one_b": "1f1b",
+        "fill-drain": "gpipe",
+        "interleaved1f1b": "interleaved-1f1b",
+        "interleaved": "interleaved-1f1b",
+        "interleavedzerobubble": "interleaved-zero-bubble",
+        "zb1p": "interleaved-zero-bubble",
+        "zbvzerobubble": "zbv",
+        "zb-v": "zbv",
+    },
 }
 """From another tool's value, in lower case, to the recipe's own, by dotted path."""
 

@@ -21,7 +21,7 @@ from gradwire.measure.document import document_text, write_text
 from gradwire.train.communication.arithmetic import measure_arithmetic
 from gradwire.train.engines.native import autocast_for
 from gradwire.train.link import measure_wire
-from gradwire.train.model import LossModel, build_stage, weights_dtype
+from gradwire.train.model import LossModel, build_model, weights_dtype
 from gradwire.train.passes import timed_step
 from gradwire.train.process_group import begin_process_group, choose_device, end_process_group, leave
 from gradwire.train.reading import read_plan
@@ -66,7 +66,7 @@ def measure_figures(plan: Plan, place: Place) -> Figures:
 
 
 def _model(plan: Plan, device: Any) -> LossModel:
-    stage = build_stage(plan, require_model(plan), autocast_dtype=autocast_for(plan.recipe))
+    stage = build_model(plan, require_model(plan), autocast_dtype=autocast_for(plan.recipe))
     model: LossModel = LossModel(stage).to(device=device, dtype=weights_dtype(plan.recipe.training))
     return model
 

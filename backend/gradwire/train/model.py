@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal, assert_never
+from typing import Any, assert_never
 
 import torch
 import transformers
@@ -14,7 +14,6 @@ from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Model, Training
 from gradwire.errors import UsageError
 from gradwire.train.attention import attention_name
-from gradwire.train.data import IGNORED
 
 
 class Stage(nn.Module):  # type: ignore[misc]
@@ -25,16 +24,16 @@ class Stage(nn.Module):  # type: ignore[misc]
     Under `autocast_dtype` matrix products run in that type and weights stay as they are.
     """
 
-    def __init__(self, whole: Any, *, index: int, stages: int, autocast_dtype: Any = None) -> None:
+    def __init__(self, parts: Mapping[str, Any], layers: range, *, autocast_dtype: Any = None) -> None:
         super().__init__()
-        parts = _take_apart(whole)
-        layers = len(parts["blocks"])
-        self.blocks = nn.ModuleList(parts["blocks"][index * layers // stages : (index + 1) * layers // stages])
-        self.token_embedding = parts["token_embedding"] if index == 0 else None
-        self.position_embedding = parts["position_embedding"] if index == 0 else None
+        blocks = parts["blocks"]
+        is_first, is_last = layers.start == 0, layers.stop == len(blocks)
+        self.blocks = nn.ModuleList(blocks[layer] for layer in layers)
+        self.token_embedding = parts["token_embedding"] if is_first else None
+        self.position_embedding = parts["position_embedding"] if is_first else None
         self.rotary_embedding = parts["rotary_embedding"]
-        self.final_norm = parts["final_norm"] if index == stages - 1 else None
-        self.output_projection = parts["output_projection"] if index == stages - 1 else None
+        self.final_norm = parts["final_norm"] if is_last else None
+        self.output_projection = parts["output_projection"] if is_last else None
         self._autocast_dtype = autocast_dtype
 
     def forward(self, tokens_or_hidden: Any) -> Any:
@@ -85,30 +84,30 @@ class LossModel(nn.Module):  # type: ignore[misc]
         self.stage = stage
 
     def forward(self, tokens: Any, labels: Any) -> Any:
-        """Return the mean loss over all labels that count, in nats, a scalar; both arguments are (batch, sequence)."""
+        """Return the mean loss over all tokens, in nats, a scalar; both arguments are (batch, sequence)."""
         return token_loss(self.stage(tokens), labels)
 
 
-def token_loss(logits: Any, labels: Any, *, reduction: Literal["mean", "sum"] = "mean") -> Any:
-    """Return the cross-entropy of `logits` (batch, sequence, vocabulary), in nats, computed in fp32 or wider.
-
-    Over the labels that count: those that are not `IGNORED`.
-    """
+def token_loss(logits: Any, labels: Any) -> Any:
+    """Return the mean cross-entropy of `logits` (batch, sequence, vocabulary), in nats, computed in fp32 or wider."""
     wide = logits if logits.dtype == torch.float64 else logits.float()
-    return nn.functional.cross_entropy(wide.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction=reduction)
+    return nn.functional.cross_entropy(wide.flatten(0, 1), labels.flatten())
 
 
-def build_stage(plan: Plan, model: Model, *, index: int = 0, stages: int = 1, autocast_dtype: Any = None) -> Stage:
-    """Return stage `index` of `stages` of the plan's model, on the CPU in fp32.
+def build_model(plan: Plan, model: Model, *, autocast_dtype: Any = None) -> Stage:
+    """Return the plan's model as a single stage, on the CPU in fp32; UsageError where it cannot be built."""
+    return build_stages(plan, model, [range(model.layers)], autocast_dtype=autocast_dtype)[0]
 
-    Every rank builds the whole model from the seed and keeps its part, so the weights depend on the seed alone.
+
+def build_stages(plan: Plan, model: Model, layers: Sequence[range], *, autocast_dtype: Any = None) -> list[Stage]:
+    """Return one stage of the plan's model for each range of `layers`, on the CPU in fp32.
+
+    Every rank builds the whole model from the seed and keeps its parts, so the weights depend on the seed alone.
     Raises UsageError where the model cannot be built or split like that.
     """
     training = plan.recipe.training
-    if stages > 1 and model.tie_embeddings:
+    if model.tie_embeddings and any(len(each) < model.layers for each in layers):
         raise UsageError("model.tie_embeddings: the first and the last stage cannot share weights; set it false")
-    if stages > model.layers:
-        raise UsageError(f"parallelism.pipeline: {stages} stages, but model.layers is only {model.layers}")
     torch.manual_seed(training.seed)
     whole = transformers.AutoModelForCausalLM.from_config(
         _configuration(model),
@@ -121,17 +120,13 @@ def build_stage(plan: Plan, model: Model, *, index: int = 0, stages: int = 1, au
         whole.activation_checkpointing_enable(
             activation_checkpointing_kwargs={"use_reentrant": training.gradient_checkpointing_reentrant}
         )
-    stage = Stage(whole, index=index, stages=stages, autocast_dtype=autocast_dtype)
+    parts = _take_apart(whole)
+    stages = [Stage(parts, each, autocast_dtype=autocast_dtype) for each in layers]
     if training.compile:
         # Block by block: equal blocks compile once, and wrappers still see every block's boundary.
-        for block in stage.blocks:
+        for block in (block for stage in stages for block in stage.blocks):
             block.compile()
-    return stage
-
-
-def number_format(name: Literal["fp32", "bf16", "fp16"]) -> Any:
-    """Return torch's type of that name."""
-    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
+    return stages
 
 
 def weights_dtype(training: Training) -> Any:

@@ -14,7 +14,7 @@ from gradwire.train.accelerator import RecipeAccelerator, build_accelerator, cas
 from gradwire.train.communication import GradientCommunication
 from gradwire.train.ddp import explained
 from gradwire.train.engines.engine import MicroBatch, StepResult
-from gradwire.train.model import LossModel, build_stage
+from gradwire.train.model import LossModel, build_model
 from gradwire.train.passes import Passes, example_passes
 from gradwire.train.schedule import learning_rate_of
 from gradwire.train.setting import Setting
@@ -31,8 +31,6 @@ class AccelerateEngine:
         self._run = run
         self._model, self._optimizer = model, optimizer
         self._world_size = setting.plan.world.world_size
-        # Sequences since the last optimizer step.
-        self._pending = 0
         self.data_parallel_rank = setting.place.rank
         self.notes: Sequence[str] = (f"Accelerate's distributed type: {run.accelerator.distributed_type.value}",)
         self.lone_step: Callable[[], AbstractContextManager[Any]] | None = (
@@ -52,11 +50,11 @@ class AccelerateEngine:
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Accumulate, clip and update through Accelerate; see Engine."""
         losses = []
-        gradient_norm, learning_rate, sequences = None, 0.0, 0
+        gradient_norm, learning_rate = None, 0.0
         for batch in micro_batches:
             with self._run.accumulate(self._model):
                 learning_rate = learning_rate_of(self._optimizer)
-                loss = self._model(batch.tokens, batch.labels) * batch.weight
+                loss = self._model(batch.tokens, batch.labels)
                 with explained(self.communication):
                     self._run.accelerator.backward(loss)
                 self._lap("passes")
@@ -65,21 +63,17 @@ class AccelerateEngine:
                 self._optimizer.zero_grad()
                 self._lap("optimizer")
             losses.append(loss.detach())
-            self._pending += len(batch.tokens) * self._world_size
-            if self._run.accelerator.sync_gradients:
-                sequences, self._pending = self._pending, 0
         return StepResult(
             loss_share=torch.stack(losses).mean() / self._world_size,
             gradient_norm=gradient_norm,
             learning_rate=learning_rate,
-            sequences=sequences,
         )
 
 
 def build(setting: Setting, device: Any, lap: Lap) -> AccelerateEngine:
     """Return the engine of an Accelerate plan; raises EnvironmentNotFit where Accelerate cannot run it here."""
     # Before Accelerate knows of ZeRO 3: transformers would shard the weights while it makes them.
-    model = LossModel(build_stage(setting.plan, setting.model))
+    model = LossModel(build_model(setting.plan, setting.model))
     run = build_accelerator(setting.plan, setting.folder)
     model = cast_weights(model, run).to(device)
     run.settle_buckets(model, passes=_passes(run, model, setting, device))

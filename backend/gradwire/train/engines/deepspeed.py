@@ -14,18 +14,15 @@ import torch
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Training
 from gradwire.errors import EnvironmentNotFit, UsageError
-from gradwire.reading import read_regular
 from gradwire.train.clip import gradient_norm
 from gradwire.train.deepspeed_config import check_deepspeed_config, file_has_the_learning_rates
 from gradwire.train.engines.engine import MicroBatch, StepResult
-from gradwire.train.model import LossModel, build_stage, weights_dtype
+from gradwire.train.model import LossModel, build_model, weights_dtype
 from gradwire.train.schedule import ScheduledLearningRate
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Lap
 
 _FILE = "deepspeed.json"
-# What is longer is cut, and then no JSON.
-_LARGEST_BYTES = 4 * 2**20
 
 
 class DeepSpeedEngine:
@@ -51,9 +48,8 @@ class DeepSpeedEngine:
         losses = []
         norm = None
         learning_rate = float(self._engine.get_lr()[0])
-        sequences_before = self._engine.global_samples
         for batch in micro_batches:
-            loss = self._engine(batch.tokens, batch.labels) * batch.weight
+            loss = self._engine(batch.tokens, batch.labels)
             self._engine.backward(loss)
             self._lap("passes")
             if self._engine.is_gradient_accumulation_boundary():
@@ -65,7 +61,6 @@ class DeepSpeedEngine:
             loss_share=torch.stack(losses).mean() / self._world_size,
             gradient_norm=self._engine.get_global_grad_norm() if norm is None else norm,
             learning_rate=learning_rate,
-            sequences=self._engine.global_samples - sequences_before,
         )
 
     def _norm_without_zero(self) -> Any:
@@ -93,7 +88,7 @@ def build(setting: Setting, device: Any, lap: Lap) -> DeepSpeedEngine:
     """
     # At stage 0 DeepSpeed has no pure-bf16 mode: there the model's own type makes it one.
     dtype = weights_dtype(setting.plan.recipe.training)
-    model = LossModel(build_stage(setting.plan, setting.model)).to(device=device, dtype=dtype)
+    model = LossModel(build_model(setting.plan, setting.model)).to(device=device, dtype=dtype)
     config = _read_config(setting.folder)
     check_deepspeed_config(setting.plan, str(setting.folder / _FILE), has_optimizer=True)
     training = setting.plan.recipe.training
@@ -103,7 +98,7 @@ def build(setting: Setting, device: Any, lap: Lap) -> DeepSpeedEngine:
         config=config,
         # Where DeepSpeed has no such scheduler; else the file's own is in force.
         lr_scheduler=None
-        if "scheduler" in setting.plan.recipe.backends.deepspeed or file_has_the_learning_rates(training, config)
+        if file_has_the_learning_rates(training, config)
         else lambda optimizer: _scheduled(optimizer, training),
     )
     _check_world(setting.plan, engine)
@@ -120,7 +115,7 @@ def _scheduled(optimizer: Any, training: Training) -> ScheduledLearningRate:
 def _read_config(folder: Path) -> Any:
     file = folder / _FILE
     try:
-        return json.loads(read_regular(file, max_bytes=_LARGEST_BYTES))
+        return json.loads(file.read_bytes())
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}; `gradwire lower --backend deepspeed` writes it") from None
     except ValueError as error:

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, assert_never
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+    ScheduleZBVZeroBubble,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.documents.plan_schema import Plan, SettledPipeline
 from gradwire.documents.recipe_schema import Model
 from gradwire.errors import UsageError
+from gradwire.recipe.broken import SINGLE_STAGE_SCHEDULES
 from gradwire.train.clip import clip_gradients
 from gradwire.train.ddp import ddp_options
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.engines.native import autocast_for, shard
-from gradwire.train.model import build_stage, token_loss, weights_dtype
+from gradwire.train.gradient_average import average_gradients
+from gradwire.train.model import build_stages, token_loss, weights_dtype
 from gradwire.train.optimizer import build_optimizer
 from gradwire.train.schedule import ScheduledLearningRate, learning_rate_of
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Lap
+
+_SCHEDULES = {
+    "gpipe": ScheduleGPipe,
+    "1f1b": Schedule1F1B,
+    "interleaved-1f1b": ScheduleInterleaved1F1B,
+    "interleaved-zero-bubble": ScheduleInterleavedZeroBubble,
+    "zbv": ScheduleZBVZeroBubble,
+}
 
 
 class TimedStage(PipelineStage):  # type: ignore[misc]
@@ -42,28 +59,18 @@ class TimedStage(PipelineStage):  # type: ignore[misc]
         super().backward_one_chunk(*arguments, **options)
         self._lap("passes")
 
-
-class ChunkLoss:
-    """The loss of one chunk as its part of the step's: its labels' summed loss times `share`, which each batch sets.
-
-    A chunk's mean would count chunks with few labels too much.
-    """
-
-    def __init__(self, lap: Lap) -> None:
-        self._lap = lap
-        self.share = 1.0
-
-    def __call__(self, logits: Any, labels: Any) -> Any:
-        loss = token_loss(logits, labels, reduction="sum") * self.share
+    def backward_weight_one_chunk(self, *arguments: Any, **options: Any) -> None:
+        self._lap("pipeline_bubble")
+        super().backward_weight_one_chunk(*arguments, **options)
         self._lap("passes")
-        return loss
 
 
 class PipelineEngine:
-    """Trains one stage of a model.
+    """Trains one rank's stages of a model.
 
-    Ranks form a mesh of stages x data-parallel ranks, the stage being the slower index: neighbouring ranks, mostly
-    on one machine, hold the same stage and average its gradients, and only activations travel far.
+    Ranks form a mesh of pipeline ranks x data-parallel ranks, the former being the slower index: neighbouring ranks,
+    mostly on one machine, hold the same stages and average their gradients, and only activations travel far. `stages`
+    are those that this rank holds, by their index.
     """
 
     communication = None
@@ -77,32 +84,30 @@ class PipelineEngine:
         pipeline: SettledPipeline,
         mesh: Any,
         schedule: Any,
-        chunk_loss: ChunkLoss,
-        stage: Any,
+        stages: Mapping[int, Any],
         lap: Lap,
     ) -> None:
         self._lap = lap
         self._training = plan.recipe.training
         self._data_parallel_size = plan.batch.data_parallel_size
         self._schedule = schedule
-        self._chunk_loss = chunk_loss
-        self._parameters = list(stage.parameters())
+        self._parameters = [parameter for stage in stages.values() for parameter in stage.parameters()]
         self._optimizer = build_optimizer(self._parameters, plan.recipe.training)
         self._learning_rate = ScheduledLearningRate(self._optimizer, plan.recipe.training)
-        self._stage_group = mesh.get_group("stage")
-        index = mesh.get_local_rank("stage")
-        self._is_first, self._is_last = index == 0, index == pipeline.stages - 1
+        self._stage_group, self._data_group = mesh.get_group("stage"), mesh.get_group("data")
+        self._averages_last = _averages_last(plan, pipeline)
+        self._is_first, self._is_last = 0 in stages, pipeline.stages - 1 in stages
         self.data_parallel_rank: int = mesh.get_local_rank("data")
         self.counts_samples = self._is_first
         self.notes: Sequence[str] = ()
 
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Run the schedule over the chunks of every micro-batch, clip over all stages, and update; see Engine."""
-        losses = []
-        for batch in micro_batches:
-            self._chunk_loss.share = batch.weight / (batch.label_count * len(micro_batches))
-            losses += self._run(batch)
+        losses = [loss for batch in micro_batches for loss in self._run(batch)]
         self._lap("pipeline_bubble")
+        if self._averages_last:
+            average_gradients(self._parameters, self._data_group)
+            self._lap("passes")
         gradient_norm = clip_gradients(
             self._parameters, self._training.gradient_clip, stage_group=self._stage_group, lap=self._lap
         )
@@ -111,13 +116,10 @@ class PipelineEngine:
         self._learning_rate.step()
         self._optimizer.zero_grad()
         self._lap("optimizer")
-        # Each chunk's loss is its part of the step's already; only the last stage has any.
+        # Each chunk's loss is divided by chunks x micro-steps already; only the last stage has any.
         loss = torch.stack(losses).sum() if losses else torch.zeros((), device=micro_batches[0].tokens.device)
         return StepResult(
-            loss_share=loss / self._data_parallel_size,
-            gradient_norm=gradient_norm,
-            learning_rate=learning_rate,
-            sequences=sum(len(batch.tokens) for batch in micro_batches) * self._data_parallel_size,
+            loss_share=loss / self._data_parallel_size, gradient_norm=gradient_norm, learning_rate=learning_rate
         )
 
     def _run(self, batch: MicroBatch) -> list[Any]:
@@ -133,32 +135,65 @@ class PipelineEngine:
 def build(setting: Setting, device: Any, lap: Lap) -> PipelineEngine:
     """Return the engine of a plan with a pipeline; raises UsageError where torch cannot run the combination."""
     plan, pipeline = setting.plan, setting.plan.pipeline
-    if pipeline is None:
-        raise ValueError("the plan has no pipeline")
-    _check(plan)
+    if pipeline is None or pipeline.layers_per_stage is None:
+        raise ValueError("the plan has no pipeline, or no model")
+    _check(plan, pipeline)
     recipe = plan.recipe
     strategy = recipe.parallelism.data.strategy
     mesh = init_device_mesh(
-        device.type, (pipeline.stages, plan.batch.data_parallel_size), mesh_dim_names=("stage", "data")
+        device.type, (pipeline.ranks, plan.batch.data_parallel_size), mesh_dim_names=("stage", "data")
     )
-    index = mesh.get_local_rank("stage")
-    module = build_stage(
-        plan,
-        setting.model,
-        index=index,
-        stages=pipeline.stages,
-        autocast_dtype=autocast_for(recipe) if strategy == "ddp" else None,
-    ).to(device=device, dtype=weights_dtype(recipe.training))
-    wrapped: Any = module
-    if strategy == "fsdp":
-        shard(module, module.blocks, mesh["data"], plan)
-    elif plan.batch.data_parallel_size > 1:
-        options = ddp_options(recipe.communication.overlap)
-        wrapped = DistributedDataParallel(module, process_group=mesh.get_group("data"), **options)
-        _settle_buckets(wrapped, _example_input(setting.model, device, weights_dtype(recipe.training), index))
-    stage = TimedStage(lap, wrapped, index, pipeline.stages, device, group=mesh.get_group("stage"))
-    chunk_loss = ChunkLoss(lap)
-    return PipelineEngine(plan, pipeline, mesh, _schedule(pipeline, stage, chunk_loss), chunk_loss, wrapped, lap)
+    held = held_stages(pipeline, mesh.get_local_rank("stage"))
+    stages: dict[int, Any] = {}
+    for index, module in zip(
+        held,
+        build_stages(
+            plan,
+            setting.model,
+            [_layers_of(pipeline.layers_per_stage, index) for index in held],
+            autocast_dtype=autocast_for(recipe) if strategy == "ddp" else None,
+        ),
+        strict=True,
+    ):
+        stage = module.to(device=device, dtype=weights_dtype(recipe.training))
+        if strategy == "fsdp":
+            shard(stage, stage.blocks, mesh["data"], plan)
+        elif plan.batch.data_parallel_size > 1 and not _averages_last(plan, pipeline):
+            options = ddp_options(recipe.communication.overlap)
+            stage = DistributedDataParallel(stage, process_group=mesh.get_group("data"), **options)
+            _settle_buckets(stage, _example_input(setting.model, device, weights_dtype(recipe.training), index))
+        stages[index] = stage
+    timed = [
+        TimedStage(lap, stage, index, pipeline.stages, device, group=mesh.get_group("stage"))
+        for index, stage in stages.items()
+    ]
+    return PipelineEngine(plan, pipeline, mesh, _schedule(plan, pipeline, timed, lap), stages, lap)
+
+
+def held_stages(pipeline: SettledPipeline, rank: int) -> list[int]:
+    """Return the indices of the stages that `rank` of a pipeline holds.
+
+    Rank r of p holds r, r + p, r + 2p, ...; with zbv r and 2p - 1 - r: down the ranks and up again, so that the first
+    rank has both ends of the model (arXiv:2401.10241, section 6).
+    """
+    if pipeline.schedule == "zbv":
+        return [rank, 2 * pipeline.ranks - 1 - rank]
+    return list(range(rank, pipeline.stages, pipeline.ranks))
+
+
+def _layers_of(layers_per_stage: Sequence[int], index: int) -> range:
+    start = sum(layers_per_stage[:index])
+    return range(start, start + layers_per_stage[index])
+
+
+def _averages_last(plan: Plan, pipeline: SettledPipeline) -> bool:
+    """Return whether gradients are averaged after the passes rather than by DDP within them.
+
+    DDP counts on one backward pass per forward pass, of the whole stage: schedules with several stages per rank hand it
+    two in a row, and those without a bubble compute gradients of weights where its hooks are not called.
+    """
+    is_replicated = plan.batch.data_parallel_size > 1 and plan.recipe.parallelism.data.strategy == "ddp"
+    return is_replicated and pipeline.schedule not in SINGLE_STAGE_SCHEDULES
 
 
 def _settle_buckets(stage: Any, example: Any) -> None:
@@ -178,19 +213,21 @@ def _example_input(model: Model, device: Any, dtype: Any, index: int) -> Any:
     return torch.zeros(1, model.sequence_length, model.hidden_size, dtype=dtype, device=device, requires_grad=True)
 
 
-def _schedule(pipeline: SettledPipeline, stage: Any, chunk_loss: ChunkLoss) -> Any:
+def _schedule(plan: Plan, pipeline: SettledPipeline, stages: Sequence[Any], lap: Lap) -> Any:
+    parts = pipeline.chunks * plan.batch.gradient_accumulation
+
+    def loss_of_chunk(logits: Any, labels: Any) -> Any:
+        loss = token_loss(logits, labels) / parts
+        lap("passes")
+        return loss
+
     # Not scale_grads: it divides what earlier micro-steps accumulated once more.
-    options = {"n_microbatches": pipeline.chunks, "loss_fn": chunk_loss, "scale_grads": False}
-    match pipeline.schedule:
-        case "gpipe":
-            return ScheduleGPipe(stage, **options)
-        case "1f1b":
-            return Schedule1F1B(stage, **options)
-        case unknown:
-            assert_never(unknown)
+    options = {"n_microbatches": pipeline.chunks, "loss_fn": loss_of_chunk, "scale_grads": False}
+    held: Any = stages[0] if pipeline.schedule in SINGLE_STAGE_SCHEDULES else list(stages)
+    return _SCHEDULES[pipeline.schedule](held, **options)
 
 
-def _check(plan: Plan) -> None:
+def _check(plan: Plan, pipeline: SettledPipeline) -> None:
     recipe = plan.recipe
     strategy = recipe.parallelism.data.strategy
     if plan.backend != "native" or strategy not in ("ddp", "fsdp"):
