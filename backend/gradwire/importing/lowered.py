@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gradwire.artifact import Artifact
+from gradwire.artifact import ACCELERATE_FILE, DEEPSPEED_FILE, Artifact
 from gradwire.documents.recipe_schema import Recipe
 from gradwire.lowering import Placement, lower
 from gradwire.plan import Backend, Device, settle
@@ -22,7 +22,6 @@ from gradwire.targets.job import Job
 from gradwire.targets.loading import parse_document
 from gradwire.targets.tree import Document
 
-DEEPSPEED_FILE, ACCELERATE_FILE = "deepspeed.json", "accelerate.yaml"
 _RENDEZVOUS = "localhost:29500"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import PurePath
 
-from gradwire.artifact import OutFile, Setting, Word, document_text
+from gradwire.artifact import DEEPSPEED_FILE, OutFile, Setting, Word, document_text
 from gradwire.documents.lowering_schema import WrittenDefault
 from gradwire.documents.plan_schema import Plan
 from gradwire.lowering.accelerate_document import (
@@ -28,7 +28,6 @@ from gradwire.lowering.deepspeed_account import (
     deepspeed_target,
     written_defaults,
 )
-from gradwire.lowering.deepspeed_document import FILE as DEEPSPEED_FILE
 from gradwire.lowering.deepspeed_document import deepspeed_document
 from gradwire.lowering.extras import Target, dotted_keys, merge_extras, refuse_extras
 from gradwire.lowering.fields import Outcome, Refusal, emulated, exact, unused

@@ -7,14 +7,14 @@ from typing import Any
 
 import yaml
 
+from gradwire.artifact import ACCELERATE_FILE, DEEPSPEED_FILE
 from gradwire.documents.plan_schema import Plan
-from gradwire.lowering.deepspeed_document import FILE as DEEPSPEED_FILE
 from gradwire.lowering.deepspeed_document import zero_stage
 from gradwire.lowering.placement import Placement, endpoint
 from gradwire.lowering.sharding import is_hybrid
 from gradwire.plan import shard_group_size
 
-FILE = "accelerate.yaml"
+FILE = ACCELERATE_FILE
 
 _BLOCK_CLASSES = {"llama": "LlamaDecoderLayer", "gpt2": "GPT2Block"}
 _WRAP_POLICIES = {"blocks": "TRANSFORMER_BASED_WRAP", "size": "SIZE_BASED_WRAP", "model": "NO_WRAP"}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradwire.artifact import DEEPSPEED_FILE
 from gradwire.documents.plan_schema import Plan
 from gradwire.lowering.deepspeed_scheduler import first_learning_rate, scheduler_section
 from gradwire.plan import pins_memory, secondary_partition_size
 
-FILE = "deepspeed.json"
+FILE = DEEPSPEED_FILE
 
 _STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
 _MIB = 1024 * 1024

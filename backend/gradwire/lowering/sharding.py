@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from gradwire.artifact import DEEPSPEED_FILE
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import FullySharded, ZeroPlusPlus
-from gradwire.lowering.deepspeed_document import FILE as DEEPSPEED_FILE
 from gradwire.lowering.extras import Decided
 from gradwire.lowering.fields import Outcome, Refusal, exact, recipe_paths, unused
 from gradwire.plan import secondary_partition_size, shard_group_size

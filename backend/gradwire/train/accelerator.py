@@ -20,6 +20,7 @@ from accelerate.utils import (
     GradientAccumulationPlugin,
 )
 
+from gradwire.artifact import DEEPSPEED_FILE
 from gradwire.documents.measurement_schema import Buckets
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Recipe, Training
@@ -35,8 +36,6 @@ from gradwire.train.optimizer import build_optimizer
 from gradwire.train.passes import Passes
 from gradwire.train.schedule import ScheduledLearningRate
 from gradwire.train.setting import check_device_can
-
-DEEPSPEED_FILE = "deepspeed.json"
 
 
 @dataclass

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from gradwire.artifact import DEEPSPEED_FILE
 from gradwire.documents.lowering_schema import LoweringReport, Reread, RereadValue
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit, GradwireError, UsageError
@@ -38,7 +39,7 @@ def reread(folder: Path) -> Reread:
                 loader, pairs = f"torch {version('torch')} torchrun", list(_torchrun_pairs(plan, report))
             case "deepspeed":
                 loader = f"deepspeed {version('deepspeed')} DeepSpeedConfig"
-                pairs = list(deepspeed_pairs(plan, str(folder / "deepspeed.json"), has_optimizer=True))
+                pairs = list(deepspeed_pairs(plan, str(folder / DEEPSPEED_FILE), has_optimizer=True))
             case "accelerate":
                 loader = f"accelerate {version('accelerate')} accelerate launch"
                 pairs = list(_accelerate_pairs(plan, report, folder))

@@ -11,6 +11,7 @@ from typing import Any
 import deepspeed
 import torch
 
+from gradwire.artifact import DEEPSPEED_FILE
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Training
 from gradwire.errors import EnvironmentNotFit, UsageError
@@ -21,8 +22,6 @@ from gradwire.train.model import LossModel, build_model, weights_dtype
 from gradwire.train.schedule import ScheduledLearningRate
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Lap
-
-_FILE = "deepspeed.json"
 
 
 class DeepSpeedEngine:
@@ -90,7 +89,7 @@ def build(setting: Setting, device: Any, lap: Lap) -> DeepSpeedEngine:
     dtype = weights_dtype(setting.plan.recipe.training)
     model = LossModel(build_model(setting.plan, setting.model)).to(device=device, dtype=dtype)
     config = _read_config(setting.folder)
-    check_deepspeed_config(setting.plan, str(setting.folder / _FILE), has_optimizer=True)
+    check_deepspeed_config(setting.plan, str(setting.folder / DEEPSPEED_FILE), has_optimizer=True)
     training = setting.plan.recipe.training
     engine, *_ = deepspeed.initialize(
         model=model,
@@ -113,7 +112,7 @@ def _scheduled(optimizer: Any, training: Training) -> ScheduledLearningRate:
 
 
 def _read_config(folder: Path) -> Any:
-    file = folder / _FILE
+    file = folder / DEEPSPEED_FILE
     try:
         return json.loads(file.read_bytes())
     except OSError as error:
