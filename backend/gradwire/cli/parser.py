@@ -20,6 +20,7 @@ VERBS = {
     "explain": "say what one key means, its value and where that came from",
     "lower": "write a backend's configuration files and the launch command",
     "launch": "lower a recipe, run it, and measure it",
+    "measure": "run your own training command and measure it",
     "compare": "run one recipe on several backends and sizes; table and report",
     "report": "compare runs that were measured already; table and report",
     "advise": "say below which link speed gradient compression pays",
@@ -92,7 +93,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if unknown:
         subparsers[verb].error(f"unexpected argument: {' '.join(unknown)}")
     if program is not None and not hasattr(arguments, "program"):
-        raise UsageError(f"gradwire {verb} takes no script after `--`; lower and launch do")
+        raise UsageError(f"gradwire {verb} takes no script after `--`; lower, launch and measure do")
     if program is not None:
         arguments.program = program
     arguments.words = list(words)

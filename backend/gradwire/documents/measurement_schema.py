@@ -36,21 +36,17 @@ class Workload(Struct, frozen=True, kw_only=True):
     """Kind and name of the device."""
 
 
-class Hardware(Struct, frozen=True, kw_only=True):
-    """The machine of rank 0; no host name, no address."""
+class Device(Struct, frozen=True, kw_only=True):
+    """What the accelerator of rank 0 says of itself."""
 
-    device_name: str
-    """Name of the accelerator; the processor's where there is none."""
-    cpu: str
-    """Name of the processor."""
-    cpu_count: int
-    """Logical processors this process may use."""
-    memory_bytes: int
-    """Main memory in bytes."""
-    platform: str
-    """Operating system and architecture."""
-    fingerprint: str
-    """Short hash of the entries above: equal on equal machines."""
+    memory_bytes: int | None
+    """Memory of the device, in bytes."""
+    driver: str | None
+    """Version of the driver."""
+    power_limit_watts: float | None
+    """Power that the device keeps to."""
+    max_clock_mhz: int | None
+    """Highest clock of the multiprocessors."""
 
 
 class Steps(Struct, frozen=True, kw_only=True):
@@ -232,6 +228,25 @@ class Utilization(Struct, frozen=True, kw_only=True):
     """Where peak_flops_per_second is from: the vendor, or matrix products measured on such a device; null without a peak."""
     peak_source: str | None = None
     """The vendor's document, or what was measured; null without a peak."""
+
+
+class Hardware(Struct, frozen=True, kw_only=True):
+    """The machine of rank 0; no host name, no address."""
+
+    device_name: str
+    """Name of the accelerator; the processor's where there is none."""
+    cpu: str
+    """Name of the processor."""
+    cpu_count: int
+    """Logical processors this process may use."""
+    memory_bytes: int
+    """Main memory in bytes."""
+    platform: str
+    """Operating system and architecture."""
+    fingerprint: str
+    """Short hash of the entries above: equal on equal machines."""
+    device: Device | None = None
+    """What the accelerator says of itself through NVML; null without one, or without pynvml."""
 
 
 class Measurement(Struct, frozen=True, kw_only=True):

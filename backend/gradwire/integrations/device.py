@@ -81,7 +81,7 @@ class DeviceMeter:
         ready = reading
         if self._is_cuda:
             given = (samples, tokens, slots)
-            samples, tokens, slots = (_on_host(count) for count in given)
+            samples, tokens, slots = (on_host(count) for count in given)
             # Read before the copies, the event would not say when they have arrived.
             ready = reading if samples is given[0] and tokens is given[1] and slots is given[2] else self.read()
         self._append(_Call(verb="step", reading=reading, ready=ready, samples=samples, tokens=tokens, slots=slots))
@@ -143,7 +143,7 @@ class DeviceMeter:
                 self._meter.resume()
 
 
-def _on_host(count: Any) -> Any:
+def on_host(count: Any) -> Any:
     """Return a count on the device as a copy that arrives later, in pinned memory: int() of it waits for nothing."""
     if not isinstance(count, torch.Tensor) or count.device.type != "cuda":
         return count

@@ -31,6 +31,11 @@ def device_name(device: Any) -> str | None:
     return str(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
 
 
+def device_uuid(device: Any) -> str | None:
+    """Return the accelerator's identity, for NVML; None on cpu."""
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
+
+
 def record_with_memory(meter: ThroughputMeter, device: Any) -> RankRecord:
     """Return the meter's record with the peak memory of this process, in bytes."""
     on_device = device.type == "cuda"

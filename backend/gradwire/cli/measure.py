@@ -1,0 +1,121 @@
+"""`gradwire measure`: run your own training command and measure it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradwire.cli.folders import plain_name, reserved_folder
+from gradwire.cli.options import add_json, folder_path, positive_integer
+from gradwire.cli.output import note, plain, say, say_json
+from gradwire.errors import UsageError
+
+if TYPE_CHECKING:
+    from gradwire.documents.measurement_schema import Measurement, TimeSplit
+
+DESCRIPTION = """\
+Run your own training command, as you would without Gradwire, and measure it:
+steps, samples and tokens per second, where the time goes, memory. Nothing in
+the script changes. Its output, its signals and its exit code are its own; the
+summary goes to stderr. What cannot be seen from outside is said."""
+EXAMPLES = """\
+  gradwire measure -- python train.py --epochs 2
+  gradwire measure --out runs/two -- torchrun --nproc-per-node 2 train.py
+  gradwire measure -- accelerate launch --config_file a.yaml train.py
+  gradwire measure -- deepspeed train.py --deepspeed_config ds.json
+  gradwire report runs/one runs/two          # what was measured, compared"""
+
+_STARTUP = Path(__file__).parents[1] / "integrations" / "attach" / "startup"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """--out, the warm-up, and the command after `--`."""
+    parser.usage = "gradwire measure [options] -- COMMAND ARGS..."
+    parser.add_argument(
+        "--out", type=folder_path, metavar="DIR", help="folder of the run (runs/measure-SCRIPT, a new one)"
+    )
+    parser.add_argument(
+        "--warmup-steps",
+        type=positive_integer,
+        default=3,
+        metavar="N",
+        help="first steps to leave out of every timing, at least 1 (3)",
+    )
+    add_json(parser)
+    parser.set_defaults(program=None)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; its exit code is this one's."""
+    if not arguments.program:
+        raise UsageError("a command is missing: gradwire measure -- python train.py")
+    if shutil.which(arguments.program[0]) is None:
+        raise UsageError(f"{arguments.program[0]}: no such command; what follows `--` is run as it stands")
+    if arguments.out is not None:
+        return _run_in(arguments.out, arguments)
+    with reserved_folder(f"measure-{plain_name(_script(arguments.program))}") as folder:
+        return _run_in(folder, arguments)
+
+
+def _run_in(folder: Path, arguments: argparse.Namespace) -> int:
+    from gradwire.launch.attended import run_attended
+    from gradwire.launch.watched import Watched
+
+    watched = Watched(folder)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(_STARTUP), os.environ.get("PYTHONPATH")])),
+        "GRADWIRE_MEASURE": str(watched.ranks.absolute()),
+        "GRADWIRE_MEASURE_WARMUP": str(arguments.warmup_steps),
+    }
+    code = run_attended(
+        arguments.program,
+        environment=environment,
+        every_second=watched.look,
+        stdout=sys.stderr.buffer if arguments.json else None,
+    )
+    measurement, why = watched.end()
+    if arguments.json:
+        document = plain(measurement) if measurement else None
+        say_json({"exit_code": code, "folder": str(folder), "measurement": document, "reason": why})
+        return code
+    if measurement is None:
+        note(f"gradwire measure: nothing was measured: {why}")
+        return code
+    with redirect_stdout(sys.stderr):
+        _say(measurement, folder)
+    return code
+
+
+def _say(measurement: Measurement, folder: Path) -> None:
+    from gradwire.cli.measured import say_measurement
+
+    say("")
+    say(f"{measurement.recipe_name}, {measurement.world.world_size} process(es) on {measurement.world.device}")
+    say_measurement(measurement)
+    if measurement.time_split is not None:
+        say(f"  of a step: {_split(measurement.time_split)}")
+    say(f"  {folder}/measurement.json, {folder}/steps.jsonl")
+
+
+def _split(split: TimeSplit) -> str:
+    parts = {
+        "input wait": split.input_wait,
+        "passes": split.compute,
+        "optimizer": split.optimizer,
+        "straggler wait": split.straggler_wait,
+        "other": split.other,
+    }
+    whole = sum(parts.values()) or 1.0
+    return ", ".join(f"{name} {seconds / whole:.1%}" for name, seconds in parts.items())
+
+
+def _script(words: tuple[str, ...]) -> str:
+    """Return the word that names the run: the script, or the command."""
+    scripts = [word for word in words if word.endswith(".py")]
+    return Path(scripts[0] if scripts else words[0]).stem

@@ -1,0 +1,73 @@
+"""Runs somebody's command as if they had started it themselves: their terminal, their signals, their exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import IO
+
+from gradwire.errors import EnvironmentNotFit
+
+_TICK_SECONDS = 1.0
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def run_attended(
+    words: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    every_second: Callable[[], None],
+    stdout: IO[bytes] | None = None,
+) -> int:
+    """Run `words` to their end and return the exit code as a shell does, 128 + number for a signal.
+
+    The command has this process's terminal and streams (its output goes to `stdout` where that is given); signals to
+    this process go on to it, but for those that the terminal sends to both. `every_second` is called while it runs.
+    Raises EnvironmentNotFit where it cannot be started.
+    """
+    try:
+        # On an error while it runs nothing is cleaned up: the signals below are all that ends it.
+        process = subprocess.Popen(list(words), env=dict(environment), stdout=stdout)
+    except OSError as error:
+        raise EnvironmentNotFit(f"cannot start {words[0]}: {error.strerror or error}") from error
+    with _signals_go_to(process):
+        while True:
+            try:
+                code = process.wait(_TICK_SECONDS)
+            except subprocess.TimeoutExpired:
+                every_second()
+            else:
+                return code if code >= 0 else 128 - code
+
+
+@contextmanager
+def _signals_go_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    def forward(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT and _is_in_foreground():
+            return
+        with suppress(ProcessLookupError):
+            process.send_signal(number)
+
+    before = {number: signal.getsignal(number) for number in _FORWARDED}
+    # What nohup or a background shell ignores stays ignored.
+    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, forward)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_in_foreground() -> bool:
+    """Return whether Ctrl-C reached the command already, as it does every process of the terminal's foreground."""
+    try:
+        return os.tcgetpgrp(sys.__stderr__.fileno() if sys.__stderr__ else 2) == os.getpgrp()
+    except OSError:
+        return False

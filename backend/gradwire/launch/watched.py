@@ -1,0 +1,63 @@
+"""The folder of a watched command: what its ranks write goes in, steps.jsonl and measurement.json come out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from gradwire.documents.measurement_schema import Measurement
+from gradwire.errors import UsageError
+from gradwire.launch.job import MEASUREMENT_FILE
+from gradwire.measure.hardware import hardware
+from gradwire.measure.measurement import write_measurement
+from gradwire.measure.rank_log import FOLDER, SUFFIX, RankReader
+from gradwire.measure.steps import STEPS_FILE, StepWriter
+from gradwire.measure.watched import finished_steps, missing_ranks, one_run, watched_measurement
+
+
+class Watched:
+    """Reads what the ranks of one command write into `folder`, which it empties of an earlier run's results.
+
+    Raises UsageError where the folder cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.ranks = folder / FOLDER
+        try:
+            self.ranks.mkdir(parents=True, exist_ok=True)
+            for left in (folder / MEASUREMENT_FILE, folder / STEPS_FILE, *self.ranks.glob(f"*{SUFFIX}")):
+                left.unlink(missing_ok=True)
+        except OSError as error:
+            raise UsageError(f"{folder}: cannot be written: {error.strerror or error}") from error
+        self._reader = RankReader(self.ranks)
+        self._steps: StepWriter | None = None
+        self._written = 0
+
+    def look(self) -> None:
+        """Append the steps that all ranks have finished to steps.jsonl."""
+        logs, _ = one_run(self._reader.read())
+        for step in finished_steps(logs, after=self._written):
+            if self._steps is None:
+                self._steps = StepWriter(self._folder / STEPS_FILE)
+            self._steps.write(step)
+            self._written = step.step
+
+    def end(self) -> tuple[Measurement | None, str | None]:
+        """Write and return the measurement after the command's end; None, with the reason, where there is nothing.
+
+        What the ranks wrote is kept beside it.
+        """
+        try:
+            self.look()
+            logs, notes = one_run(self._reader.read())
+        except msgspec.DecodeError as error:
+            return None, f"{self.ranks}: not what ranks write: {error}"
+        why = missing_ranks(logs)
+        if why is not None:
+            return None, why
+        machine = hardware(logs[0].start.device_name)
+        measurement = watched_measurement(logs, hardware=machine, notes=notes)
+        write_measurement(self._folder / MEASUREMENT_FILE, measurement)
+        return measurement, None

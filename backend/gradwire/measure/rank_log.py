@@ -1,0 +1,129 @@
+"""What each rank of a watched command writes down, line by line, and reading it while it grows and after a kill."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from gradwire.measure.marks import StepParts
+
+FOLDER = "ranks"
+SUFFIX = ".jsonl"
+
+
+class RankStart(Struct, frozen=True, kw_only=True, tag="rank"):
+    """The first line of a rank: its place, and what it runs on. `world_size` is that of its process group."""
+
+    rank: int
+    world_size: int
+    ranks_on_node: int
+    pid: int
+    script: str
+    started_at: str
+    device: Literal["cuda", "cpu"]
+    device_name: str | None
+    threads: int
+    warmup_steps: int
+    library: Literal["native", "accelerate", "deepspeed"]
+    versions: dict[str, str | None]
+
+
+class RankStep(Struct, frozen=True, kw_only=True, tag="step"):
+    """One finished step; counts are None where they could not be told."""
+
+    step: int
+    parts: StepParts
+    passes: int
+    samples: int | None
+    tokens: int | None
+    slots: int | None
+
+
+class RankSubject(Struct, frozen=True, kw_only=True):
+    """What was trained, in the words of a measurement's workload; `model` None: it was not found."""
+
+    model: str | None
+    optimizer: str
+    precision: str
+    strategy: str
+    compile: bool
+    gradient_checkpointing: bool
+
+
+class RankFacts(Struct, frozen=True, kw_only=True, tag="facts"):
+    """What is known after some steps; the last such line counts. Peaks are bytes, energy is since the warm-up."""
+
+    peak_process_bytes: int
+    peak_device_allocated_bytes: int | None
+    peak_device_reserved_bytes: int | None
+    joules: float | None
+    joules_seconds: float
+    joules_device: str | None
+    joules_reason: str | None
+    subject: RankSubject
+    notes: list[str]
+
+
+class RankLog(Struct, frozen=True, kw_only=True):
+    """One rank's file so far; `facts` None: it got no further than its first line."""
+
+    start: RankStart
+    steps: list[RankStep]
+    facts: RankFacts | None
+
+
+class RankWriter:
+    """Appends to a rank's file; a line is one call of the operating system, so a killed process leaves whole ones."""
+
+    def __init__(self, folder: Path, start: RankStart) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"{start.rank:05d}-{start.pid}{SUFFIX}"
+        self._descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
+        self.write(start)
+
+    def write(self, line: RankStart | RankStep | RankFacts) -> None:
+        """Append `line`."""
+        os.write(self._descriptor, msgspec.json.encode(line) + b"\n")
+
+
+class RankReader:
+    """Reads the ranks' files of a folder again and again, each time only what is new."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, int] = {}
+        self._logs: dict[Path, list[RankStart | RankStep | RankFacts]] = {}
+
+    def read(self) -> Sequence[RankLog]:
+        """Return the ranks so far, in rank order; a line that is not finished is left for the next time.
+
+        Raises msgspec.DecodeError for a file that no rank wrote.
+        """
+        for file in sorted(self._folder.glob(f"*{SUFFIX}")):
+            with file.open("rb") as opened:
+                opened.seek(self._read.get(file, 0))
+                *lines, _ = opened.read().split(b"\n")
+            self._read[file] = self._read.get(file, 0) + sum(len(line) + 1 for line in lines)
+            self._logs.setdefault(file, []).extend(_DECODER.decode(line) for line in lines)
+        logs = [_log(lines) for lines in self._logs.values() if lines]
+        return sorted(logs, key=lambda log: (log.start.rank, log.start.pid))
+
+
+_DECODER = msgspec.json.Decoder(RankStart | RankStep | RankFacts)
+
+
+def _log(lines: Sequence[RankStart | RankStep | RankFacts]) -> RankLog:
+    start = lines[0]
+    if not isinstance(start, RankStart):
+        raise msgspec.ValidationError("the first line of a rank's file says which rank it is")
+    facts = [line for line in lines if isinstance(line, RankFacts)]
+    return RankLog(
+        start=start,
+        steps=[line for line in lines if isinstance(line, RankStep)],
+        facts=facts[-1] if facts else None,
+    )

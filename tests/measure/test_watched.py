@@ -1,0 +1,205 @@
+"""The measurement of a command that was watched from outside, from what its ranks wrote."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gradwire.documents.measurement_schema import Energy, Hardware
+from gradwire.measure.document import document_text
+from gradwire.measure.marks import StepParts
+from gradwire.measure.rank_log import RankFacts, RankLog, RankReader, RankStart, RankStep, RankSubject, RankWriter
+from gradwire.measure.watched import finished_steps, missing_ranks, one_run, watched_measurement
+
+SUBJECT = RankSubject(
+    model="Net with 10 parameters",
+    optimizer="AdamW",
+    precision="bf16 parameters",
+    strategy="fsdp",
+    compile=True,
+    gradient_checkpointing=True,
+)
+
+
+def start(rank: int = 0, world_size: int = 2, **given: Any) -> RankStart:
+    values: dict[str, Any] = {
+        "rank": rank,
+        "world_size": world_size,
+        "ranks_on_node": world_size,
+        "pid": 100 + rank,
+        "script": "train.py",
+        "started_at": "2026-05-01T12:00:00+00:00",
+        "device": "cuda",
+        "device_name": "NVIDIA H200",
+        "threads": 1,
+        "warmup_steps": 1,
+        "library": "native",
+        "versions": {"torch": "2.13.0"},
+        **given,
+    }
+    return RankStart(**values)
+
+
+def step(number: int, seconds: float, *, tokens: int | None = 60, samples: int | None = 4, **parts: float) -> RankStep:
+    return RankStep(
+        step=number,
+        parts=StepParts(**{"passes": seconds, **parts}),
+        passes=2,
+        samples=samples,
+        tokens=tokens,
+        slots=None if tokens is None else 64,
+    )
+
+
+def facts(**given: Any) -> RankFacts:
+    values: dict[str, Any] = {
+        "peak_process_bytes": 7,
+        "peak_device_allocated_bytes": 5,
+        "peak_device_reserved_bytes": 6,
+        "joules": 300.0,
+        "joules_seconds": 2.0,
+        "joules_device": "a",
+        "joules_reason": None,
+        "subject": SUBJECT,
+        "notes": [],
+        **given,
+    }
+    return RankFacts(**values)
+
+
+def log(
+    rank: int, seconds: list[float], *, world_size: int = 2, said: RankFacts | None = None, **counts: Any
+) -> RankLog:
+    return RankLog(
+        start=start(rank, world_size),
+        steps=[step(number, took, **counts) for number, took in enumerate(seconds, start=1)],
+        facts=facts(joules_device=str(rank)),
+    )
+
+
+@pytest.fixture
+def measured(machine: Callable[[str], Hardware]) -> Callable[..., Any]:
+    def build(*logs: RankLog) -> Any:
+        found = watched_measurement(logs, hardware=machine("NVIDIA H200"), notes=["first"])
+        # It keeps its schema.
+        document_text(found, "measurement")
+        return found
+
+    return build
+
+
+def test_ranks_add_up_and_a_step_lasts_as_long_as_on_the_slowest(measured: Callable[..., Any]) -> None:
+    found = measured(log(0, [9.0, 1.0, 2.0]), log(1, [9.0, 2.0, 1.0]))
+    assert (found.steps.trained, found.steps.warmup, found.steps.timed) == (3, 1, 2)
+    assert found.step_seconds.each == [9.0, 2.0, 2.0]
+    throughput = found.throughput
+    assert (throughput.timed_samples, throughput.timed_tokens, throughput.timed_slots) == (16, 240, 256)
+    assert (throughput.tokens_per_second, throughput.tokens_per_second_per_rank) == (60.0, 30.0)
+    assert found.energy == Energy(joules=600.0, joules_per_token=2.5, mean_watts_per_device=150.0, reason=None)
+    assert (found.memory.peak_process_bytes, found.memory.peak_device_allocated_bytes) == (7, 5)
+
+
+def test_the_workload_is_what_was_seen_and_the_same_at_each_size(measured: Callable[..., Any]) -> None:
+    two, one = measured(log(0, [1.0] * 3), log(1, [1.0] * 3)), measured(log(0, [1.0] * 3, world_size=1))
+    workload = two.workload
+    assert (workload.model, workload.optimizer, workload.precision) == (
+        "Net with 10 parameters",
+        "AdamW",
+        "bf16 parameters",
+    )
+    assert (workload.batch_size_per_gpu, workload.gradient_accumulation, workload.sequence_length) == (2, 2, 16)
+    assert (workload.strategy, workload.compile, workload.gradient_checkpointing) == ("fsdp", True, True)
+    assert (two.recipe_name, two.backend, two.world.process_group_backend) == ("train.py", "native", "nccl")
+    assert one.workload == workload
+    assert one.recipe_sha256 == two.recipe_sha256
+
+
+def test_a_part_that_was_excluded_is_reported_and_in_no_step(measured: Callable[..., Any]) -> None:
+    steps = [step(1, 5.0, excluded=90.0), step(2, 1.0, excluded=7.0), step(3, 1.0, input_wait=1.0)]
+    found = measured(RankLog(start=start(world_size=1), steps=steps, facts=facts()))
+    assert found.steps.excluded_seconds == 7.0
+    assert found.step_seconds.each == [5.0, 1.0, 2.0]
+    assert (found.time_split.input_wait, found.time_split.compute) == (0.5, 1.0)
+
+
+def test_counts_that_nobody_could_tell_are_no_rates(measured: Callable[..., Any]) -> None:
+    images = measured(log(0, [1.0, 1.0], world_size=1, tokens=None))
+    assert (images.throughput.samples_per_second, images.throughput.tokens_per_second) == (4.0, None)
+    assert images.throughput.timed_slots is None
+    assert any("is not tokens" in note for note in images.notes)
+    nothing = measured(log(0, [1.0, 1.0], world_size=1, tokens=None, samples=None))
+    assert (nothing.throughput.samples_per_second, nothing.throughput.tokens_per_second) == (None, None)
+    assert any("only steps were timed" in note for note in nothing.notes)
+
+
+def test_a_machine_that_slept_spoils_no_figure(measured: Callable[..., Any]) -> None:
+    found = measured(log(0, [1.0, 1.0, 9000.0, 1.0], world_size=1))
+    assert (found.steps.timed, found.step_seconds.maximum, found.throughput.tokens_per_second) == (2, 1.0, 60.0)
+    assert any("rank 0: step 3 took up to 9,000 s" in note for note in found.notes)
+
+
+def test_a_killed_rank_ends_the_run_at_the_last_step_that_all_finished(measured: Callable[..., Any]) -> None:
+    logs = [log(0, [1.0] * 4), RankLog(start=start(1), steps=[step(1, 1.0), step(2, 1.0)], facts=None)]
+    assert [each.step for each in finished_steps(logs, after=0)] == [1, 2]
+    assert finished_steps(logs, after=1)[0].tokens == 120
+    found = measured(*logs)
+    assert (found.steps.trained, found.steps.timed) == (2, 1)
+    assert found.energy.joules is None
+
+
+def test_a_run_with_no_timed_step_says_so(measured: Callable[..., Any]) -> None:
+    found = measured(log(0, [1.0], world_size=1))
+    assert found.throughput.tokens_per_second is None
+    assert any("no step was timed: 1 were seen" in note for note in found.notes)
+
+
+def test_ranks_that_are_missing_make_no_run(measured: Callable[..., Any]) -> None:
+    assert "stepped an optimizer" in str(missing_ranks([]))
+    assert "1 of 2 ranks" in str(missing_ranks([log(0, [1.0])]))
+    assert finished_steps([log(0, [1.0])], after=0) == []
+    with pytest.raises(ValueError, match="1 of 2 ranks"):
+        measured(log(0, [1.0]))
+
+
+def test_processes_without_a_group_are_several_runs_and_the_first_is_taken() -> None:
+    logs = [log(0, [1.0], world_size=1), log(0, [2.0], world_size=1)]
+    taken, notes = one_run(logs)
+    assert taken == logs[:1]
+    assert "2 processes trained, each on its own" in notes[0]
+    assert one_run([]) == ([], [])
+    assert one_run(logs[:1]) == (logs[:1], [])
+
+
+def test_ranks_that_began_anew_count_since_then() -> None:
+    again = msgspec.structs.replace(log(1, [3.0]), start=start(1, pid=50, started_at="2026-05-01T12:30:00+00:00"))
+    taken, notes = one_run([log(0, [1.0]), log(1, [1.0]), again])
+    assert taken == [log(0, [1.0]), again]
+    assert notes == ["ranks began anew 1 times; the figures are since the last start"]
+
+
+def test_what_a_rank_writes_is_read_while_it_grows(tmp_path: Path) -> None:
+    reader = RankReader(tmp_path)
+    assert reader.read() == []
+    writer = RankWriter(tmp_path, start())
+    assert reader.read() == [RankLog(start=start(), steps=[], facts=None)]
+    writer.write(step(1, 1.0))
+    writer.write(facts(notes=["old"]))
+    file = next(tmp_path.glob("*.jsonl"))
+    with file.open("ab") as torn:
+        torn.write(b'{"type":"step","st')
+    for _ in range(2):
+        assert reader.read() == [RankLog(start=start(), steps=[step(1, 1.0)], facts=facts(notes=["old"]))]
+    os.truncate(file, file.stat().st_size - len(b'{"type":"step","st'))
+    writer.write(facts(notes=["new"]))
+    assert reader.read()[0].facts == facts(notes=["new"])
+
+
+def test_a_file_that_no_rank_wrote_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "00000-1.jsonl").write_text("hello\n", encoding="utf-8")
+    with pytest.raises(msgspec.DecodeError):
+        RankReader(tmp_path).read()
