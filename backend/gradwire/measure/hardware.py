@@ -9,14 +9,14 @@ from pathlib import Path
 
 import msgspec
 
-from gradwire.documents.measurement_schema import Hardware
+from gradwire.documents.measurement_schema import Device, Hardware
 
 _CPUINFO = Path("/proc/cpuinfo")
 _CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
-def hardware(device_name: str | None = None) -> Hardware:
-    """Return the facts of this machine; `device_name` is the accelerator's, None where there is none.
+def hardware(device_name: str | None = None, *, device: Device | None = None) -> Hardware:
+    """Return the facts of this machine; `device_name` and `device` are the accelerator's, None where there is none.
 
     No host name and no address goes in. The processors counted are those this process may use: its affinity, and
     a container's quota where that is less.
@@ -28,10 +28,19 @@ def hardware(device_name: str | None = None) -> Hardware:
         cpu_count=usable_cpus(),
         memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         platform_name=f"{platform.system()} {platform.machine()}",
+        device=device,
     )
 
 
-def with_fingerprint(*, device_name: str, cpu: str, cpu_count: int, memory_bytes: int, platform_name: str) -> Hardware:
+def with_fingerprint(
+    *,
+    device_name: str,
+    cpu: str,
+    cpu_count: int,
+    memory_bytes: int,
+    platform_name: str,
+    device: Device | None = None,
+) -> Hardware:
     """Return the facts with their fingerprint: 12 hexadecimal digits, equal on equal machines.
 
     Memory enters it in whole GiB, because the kernel keeps a few MiB more or less on machines of one kind.
@@ -44,6 +53,7 @@ def with_fingerprint(*, device_name: str, cpu: str, cpu_count: int, memory_bytes
         memory_bytes=memory_bytes,
         platform=platform_name,
         fingerprint=hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:12],
+        device=device,
     )
 
 

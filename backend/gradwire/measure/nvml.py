@@ -31,14 +31,21 @@ class EnergyCounter:
         self._device = None if uuid is None else hashlib.sha256(uuid.encode()).hexdigest()[:12]
         self._began = clock()
         self._joules_before: float | None = None
+        self._stopped: DeviceEnergy | None = None
 
     def start(self) -> None:
         """Begin to count; a device that was working works on, so wait for it first where that matters."""
         self._began = self._clock()
         self._joules_before = self._read()
 
+    def stop(self) -> None:
+        """Count no further."""
+        self._stopped = self.read()
+
     def read(self) -> DeviceEnergy:
-        """Return what the device has taken since `start`; joules None, with the reason, where it does not say."""
+        """Return what the device took from `start` to `stop`, or so far; joules None, with the reason, if unknown."""
+        if self._stopped is not None:
+            return self._stopped
         now = self._read()
         known = now is not None and self._joules_before is not None
         return DeviceEnergy(

@@ -15,6 +15,7 @@ import torch.distributed
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.step_schema import Step
 from gradwire.measure.meter import ThroughputMeter
+from gradwire.measure.nvml import EnergyCounter
 from gradwire.measure.steps import StepWriter
 from gradwire.measure.time_split import Collectives, RankLaps
 from gradwire.measure.traffic import StepTraffic
@@ -63,12 +64,13 @@ def train(
     stopwatch: Stopwatch,
     *,
     writer: StepWriter | None,
+    energy: EnergyCounter,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[ThroughputMeter, History, RankLaps, Collectives]:
     """Train the plan's `max_steps`; return this rank's meter, the history, and the laps of the timed steps.
 
     A step is timed from reading its samples to the device having finished it; sharing the loss is not. Steps are
-    logged and go to `writer`, None on all ranks but one. After the last step, where the engine can step without
+    logged and go to `writer`, None on all ranks but one; `energy` counts while they are timed. After the last step, where the engine can step without
     communication, a few more steps are made so: they leave no loss, but weights that belong to no training.
     Raises EveryRankFailed where the loss is not finite.
     """
@@ -81,6 +83,8 @@ def train(
     micro_steps: list[list[float]] = []
     meter.start()
     for step in range(training.max_steps):
+        if step == warmup:
+            energy.start()
         result = _step(plan, engine, feed, stopwatch, step)
         meter.step(samples=samples, tokens=samples * feed.sequence_length)
         meter.pause()
@@ -100,6 +104,7 @@ def train(
                 "lower training.learning_rate, set training.gradient_clip, or use a wider training.precision"
             )
         meter.resume()
+    energy.stop()
     if writer is not None and engine.lone_step is not None and plan.batch.data_parallel_size > 1:
         log("a few more steps without communication, to tell it from compute; they count for nothing else")
     collectives, lone_passes = _lone_passes(plan, engine, feed, stopwatch, meter.timed_steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,13 @@ from gradwire.documents.plan_schema import Plan
 from gradwire.measure.hardware import hardware
 from gradwire.measure.matmul_peak import RunPeak
 from gradwire.measure.measurement import build_measurement, write_measurement
+from gradwire.measure.nvml import EnergyCounter, device_facts
 from gradwire.measure.steps import STEPS_FILE, StepWriter
 from gradwire.measure.time_split import Collectives, RankLaps, split_time
 from gradwire.measure.totals import RankRecord
 from gradwire.train.data import order_samples, read_text
 from gradwire.train.engines.engine import build_engine
-from gradwire.train.facts import device_name, read_versions, record_with_memory
+from gradwire.train.facts import device_name, device_uuid, read_versions, record_with_memory
 from gradwire.train.loop import Feed, History, log, train
 from gradwire.train.process_group import begin_process_group, check_agreement, choose_device, end_process_group
 from gradwire.train.setting import Setting
@@ -53,8 +55,9 @@ def train_in_group(setting: Setting, device: Any, out_folder: Path) -> None:
         if engine.communication is not None:
             stack.callback(engine.communication.close)
         writer = stack.enter_context(StepWriter(out_folder / STEPS_FILE)) if place.rank == 0 else None
-        meter, history, laps, collectives = train(plan, engine, feed, stopwatch, writer=writer)
-    gathered = _gather((record_with_memory(meter, device), laps))
+        energy = EnergyCounter(device_uuid(device))
+        meter, history, laps, collectives = train(plan, engine, feed, stopwatch, writer=writer, energy=energy)
+    gathered = _gather((replace(record_with_memory(meter, device), energy=energy.read()), laps))
     if place.rank == 0:
         notes = [
             f"text: {len(text.content)} bytes of {text.origin}",
@@ -114,7 +117,7 @@ def _measure(
         learning_rates=history.learning_rates,
         started_at=started_at,
         versions=read_versions(),
-        hardware=hardware(device_name(device)),
+        hardware=hardware(device_name(device), device=device_facts(device_uuid(device))),
         notes=notes,
         traffic=history.traffic,
         micro_steps=[laps.micro_steps for _, laps in gathered],
