@@ -70,8 +70,9 @@ def train(
     """Train the plan's `max_steps`; return this rank's meter, the history, and the laps of the timed steps.
 
     A step is timed from reading its samples to the device having finished it; sharing the loss is not. Steps are
-    logged and go to `writer`, None on all ranks but one; `energy` counts while they are timed. After the last step, where the engine can step without
-    communication, a few more steps are made so: they leave no loss, but weights that belong to no training.
+    logged and go to `writer`, None on all ranks but one; `energy` counts while they are timed. After the last step,
+    where the engine can step without communication, a few more steps are made so: they leave no loss, but weights that
+    belong to no training.
     Raises EveryRankFailed where the loss is not finite.
     """
     training = plan.recipe.training
