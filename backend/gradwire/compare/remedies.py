@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gradwire.compare.compression_gain import gains_of
 from gradwire.compare.format import percent, processes, three_digits
 from gradwire.compare.situation import Situation
 from gradwire.documents.comparison_schema import Remedy
@@ -29,6 +30,8 @@ Kind = Literal[
 _FEW_SEQUENCES = 2
 # A link below this, in bytes per second, is slow whatever the batch: 1 Gbit/s between CPUs, 16 Gbit/s between GPUs.
 _SLOW_LINK = {"cpu": 0.125e9, "cuda": 2e9}
+# A speed-up below this is within what the cost model is off.
+_WORTH_TRYING = 1.02
 # Fewer gradient bytes than this measure the link's latency, not its bandwidth.
 _ENOUGH_BYTES = 1_000_000
 
@@ -243,13 +246,28 @@ def _communication_remedies(lost: float, split: TimeSplit, situation: Situation)
     if is_ddp:
         remedies.insert(0, _try("communication.overlap.bucket_cap_mb: 10 and 50, beside torch's 25", None))
     if is_ddp and workload.compression == "none":
-        remedies.append(_try("communication.compression.method: bf16, half the bytes", without(split, lost / 2)))
-        remedies.append(_try("communication.compression.method: powersgd, few bytes", without(split, lost)))
+        remedies += _compression_remedies(lost, split, situation)
     if workload.compression.startswith("powersgd"):
         remedies.append(_try("a smaller matrix_approximation_rank", None))
     if workload.strategy in ("zero3", "fsdp"):
         remedies.append(_try("zero1 or zero2: weights are not gathered in every pass", None))
     return (*remedies, _try("look at the link itself: which interface is used, and its speed", None))
+
+
+def _compression_remedies(lost: float, split: TimeSplit, situation: Situation) -> list[Remedy]:
+    """With what the cost model predicts for the measured link; with the bytes alone where that is not known."""
+    gains = gains_of(split, situation, ("bf16", "powersgd"))
+    if gains is None:
+        return [
+            _try("communication.compression.method: bf16, half the bytes", without(split, lost / 2)),
+            _try("communication.compression.method: powersgd, few bytes", without(split, lost)),
+        ]
+    speed = f"{three_digits((situation.link_bytes_per_second or 0.0) / 1e6)} MB/s"
+    return [
+        _try(f"communication.compression.method: {gain.method}, by the cost model at {speed}", gain.speedup)
+        for gain in gains
+        if gain.speedup > _WORTH_TRYING
+    ]
 
 
 def _batch_remedies(situation: Situation) -> tuple[Remedy, ...]:

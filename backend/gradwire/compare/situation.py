@@ -18,8 +18,9 @@ class Situation:
 
     `baseline_num_gpus` and `baseline_split` are None without a baseline that can be compared with. `sequences_per_rank`
     are those of one step and rank. `stages` and `chunks` are None without a pipeline of several stages; `stages` also
-    where each rank holds several. `gradient_bytes`: what a data-parallel rank has to send, estimated; None where it is
-    not known.
+    where each rank holds several. `gradient_bytes`: what a data-parallel rank has to send; None where it is not known.
+    `link_bytes_per_second`: the bytes that a rank sent over the seconds in which gradients were under way; None where
+    these were not timed.
     """
 
     num_gpus: int
@@ -32,6 +33,7 @@ class Situation:
     stages: int | None = None
     chunks: int | None = None
     gradient_bytes: int | None = None
+    link_bytes_per_second: float | None = None
     baseline_num_gpus: int | None = None
     baseline_split: TimeSplit | None = None
 
@@ -58,6 +60,7 @@ def situation_of(
         stages=stages,
         chunks=chunks,
         gradient_bytes=_gradient_bytes(measurement),
+        link_bytes_per_second=_link_speed(measurement),
         baseline_num_gpus=baseline_num_gpus,
         baseline_split=baseline_split,
     )
@@ -90,7 +93,16 @@ def _pipeline(workload: Workload, world_size: int, sequences: float) -> tuple[in
     return (stages if words[1] in SINGLE_STAGE_SCHEDULES else None), int(words[2])
 
 
+def _link_speed(measurement: Measurement) -> float | None:
+    traffic = measurement.communication
+    if traffic is None or not traffic.communication_seconds or not traffic.wire_bytes:
+        return None
+    return traffic.wire_bytes / traffic.communication_seconds
+
+
 def _gradient_bytes(measurement: Measurement) -> int | None:
+    if measurement.communication is not None:
+        return round(measurement.communication.gradient_bytes)
     flops = measurement.utilization.model_flops_per_second_per_rank
     tokens = measurement.throughput.tokens_per_second_per_rank
     if not flops or not tokens:
