@@ -30,10 +30,18 @@ document.getElementById("page").onload = (event) => {
   const root = inside.documentElement;
   const box = (element) => element.getBoundingClientRect();
   const charts = [...inside.querySelectorAll("svg")];
+  // Of 255: how light a colour looks.
+  const light = (colour) => {
+    const [red, green, blue] = colour.match(/[\\d.]+/g).map(Number);
+    return Math.round(0.2126 * red + 0.7152 * green + 0.0722 * blue);
+  };
+  const body = inside.defaultView.getComputedStyle(inside.body);
   document.title = "probed";
   document.body.dataset.result = JSON.stringify({
     overflow: root.scrollWidth - root.clientWidth,
     charts: charts.filter((chart) => box(chart).width > 200 && box(chart).height > 100).length,
+    paper: light(body.backgroundColor),
+    ink: light(body.color),
     heading: inside.querySelector("h1").textContent,
     loaded: inside.defaultView.performance.getEntriesByType("resource").length,
   });
@@ -71,8 +79,11 @@ def site(
     server.server_close()
 
 
-def browse(address: str, profile: Path) -> tuple[str, str]:
-    """Return the page as the browser has it after its scripts ran, and what the browser wrote to its log."""
+def browse(address: str, profile: Path, *, scheme: str) -> tuple[str, str]:
+    """Return the page as the browser has it after its scripts ran, and what the browser wrote to its log.
+
+    `scheme`: what the reader prefers, light or dark.
+    """
     assert BROWSER is not None
     done = subprocess.run(
         [
@@ -87,6 +98,7 @@ def browse(address: str, profile: Path) -> tuple[str, str]:
             "--enable-logging=stderr",
             f"--user-data-dir={profile}",
             "--window-size=1500,1000",
+            f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}",
             "--virtual-time-budget=10000",
             "--dump-dom",
             address,
@@ -100,7 +112,7 @@ def browse(address: str, profile: Path) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1400, "light")])
 @pytest.mark.parametrize(
     ("name", "charts", "heading"),
     [
@@ -109,14 +121,18 @@ def browse(address: str, profile: Path) -> tuple[str, str]:
     ],
 )
 def test_the_page_draws_fits_and_loads_nothing(
-    site: tuple[str, list[str]], tmp_path: Path, width: int, name: str, charts: int, heading: str
+    site: tuple[str, list[str]], tmp_path: Path, width: int, scheme: str, name: str, charts: int, heading: str
 ) -> None:
     address, asked = site
     asked.clear()
-    page, log = browse(f"{address}/{name}-{width}.html", tmp_path)
+    page, log = browse(f"{address}/{name}-{width}.html", tmp_path, scheme=scheme)
     assert '"overflow":0' in page.replace("&quot;", '"')
     assert f'"charts":{charts}' in page.replace("&quot;", '"')
     assert '"loaded":0' in page.replace("&quot;", '"')
+    found = {key: int(re.findall(rf'"{key}":(\d+)', page.replace("&quot;", '"'))[0]) for key in ("paper", "ink")}
+    assert (
+        (found["paper"] < 60 and found["ink"] > 200) if scheme == "dark" else found["paper"] > 240 > 60 > found["ink"]
+    )
     assert heading in page
     assert not re.search(r"CONSOLE", log)
     assert set(asked) - {"/favicon.ico"} == {f"/{name}-{width}.html", f"/{name}.html"}
