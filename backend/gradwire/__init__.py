@@ -9,10 +9,18 @@ TYPE_CHECKING = False  # a type checker takes it for True; importing typing for 
 if TYPE_CHECKING:
     from gradwire.measure.efficiency import scaling_efficiency
     from gradwire.measure.meter import ThroughputMeter
+    from gradwire.measure.mfu import model_flops_utilization
+    from gradwire.recipe.model_flops import model_flops_per_token
 
 __version__: str
 
-__all__ = ["ThroughputMeter", "__version__", "scaling_efficiency"]
+__all__ = [
+    "ThroughputMeter",
+    "__version__",
+    "model_flops_per_token",
+    "model_flops_utilization",
+    "scaling_efficiency",
+]
 
 
 # Hidden from a type checker, which would take every name for one of ours.
@@ -23,6 +31,10 @@ if not TYPE_CHECKING:
         match name:
             case "scaling_efficiency":
                 from gradwire.measure.efficiency import scaling_efficiency as value
+            case "model_flops_per_token":
+                from gradwire.recipe.model_flops import model_flops_per_token as value
+            case "model_flops_utilization":
+                from gradwire.measure.mfu import model_flops_utilization as value
             case "ThroughputMeter":
                 from gradwire.measure.meter import ThroughputMeter as value
             case "__version__":

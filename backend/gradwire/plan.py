@@ -12,6 +12,7 @@ from gradwire.documents.plan_schema import Batch, ModelSize, Plan, SettledPipeli
 from gradwire.documents.recipe_schema import Model, Recipe
 from gradwire.errors import UsageError
 from gradwire.recipe.broken import pipeline_ranks, stage_count, stages_per_rank
+from gradwire.recipe.model_flops import model_flops_per_token
 from gradwire.recipe.model_shapes import layers_per_stage, parameter_count
 
 Backend = Literal["native", "accelerate", "deepspeed"]
@@ -110,20 +111,23 @@ def recipe_sha256(recipe: Recipe) -> str:
 def model_size(model: Model) -> ModelSize:
     """Return the parameter count and FLOPs per token of `model`.
 
-    FLOPs per token, forward and backward: 6 per parameter that takes part in a matrix product, plus
-    12 x layers x hidden_size x sequence_length for the two attention products (PaLM, arXiv:2204.02311, appendix B;
-    not halved for causality, recomputation not counted).
+    FLOPs per token are those of `model_flops_per_token`, not halved for causality, embedding tables left out.
     """
     parameters = parameter_count(model)
     position_table = model.sequence_length * model.hidden_size if model.family == "gpt2" else 0
     token_table = model.vocab_size * model.hidden_size
     # A tied table takes part in the output product, so it is not an embedding only.
     embedding_parameters = position_table + (0 if model.tie_embeddings else token_table)
-    attention = 12 * model.layers * model.hidden_size * model.sequence_length
     return ModelSize(
         parameters=parameters,
         embedding_parameters=embedding_parameters,
-        flops_per_token=6 * (parameters - embedding_parameters) + attention,
+        flops_per_token=model_flops_per_token(
+            parameters,
+            layers=model.layers,
+            hidden_size=model.hidden_size,
+            sequence_length=model.sequence_length,
+            embedding_parameters=embedding_parameters,
+        ),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 from gradwire.documents.measurement_schema import Utilization
 from gradwire.documents.plan_schema import Plan
 from gradwire.measure.matmul_peak import RunPeak, measured_rate, rate_in_words
+from gradwire.measure.mfu import impossible_share
 from gradwire.measure.peaks import device_peak, peak_flops_per_second
 
 
@@ -118,10 +119,7 @@ def _peak_of(plan: Plan, device_name: str, measured: RunPeak | None) -> _Peak | 
 
 
 def _impossible(share: float, peak: _Peak) -> str:
-    what = "the device's peak" if peak.kind == "data-sheet" else "the measured peak"
-    disturbed = "" if peak.kind == "data-sheet" else ", that the peak was measured while nothing else ran"
-    return (
-        f"the inputs are wrong: {share:.0%} of {what} cannot be. Check that the device was synchronised before the "
-        f"clock was read{disturbed} and that every token was trained; attention is counted whole, so a causal kernel "
-        "over very long sequences does up to half less than counted"
-    )
+    if peak.kind == "data-sheet":
+        return impossible_share(share)
+    also = ", that the peak was measured while nothing else ran"
+    return impossible_share(share, of="the measured peak", also=also)
