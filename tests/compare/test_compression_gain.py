@@ -11,12 +11,13 @@ import pytest
 
 from gradwire.compare.cause import causes_of
 from gradwire.compare.compression_gain import gains_of
-from gradwire.compare.situation import PARTS, Situation, situation_of, step_of
+from gradwire.compare.situation import Situation, situation_of
 from gradwire.documents.measurement_schema import TimeSplit
 from gradwire.documents.recipe_schema import Compression, Model
 from gradwire.measure.advice import model_step
 from gradwire.measure.communication_cost import Wire, step_seconds
 from gradwire.measure.method_costs import method_cost
+from gradwire.measure.time_split import PARTS, step_of
 from gradwire.recipe.model_shapes import parameter_count
 
 Make = Callable[..., Any]

@@ -6,12 +6,13 @@ import re
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from gradwire.compare.situation import Situation, step_of
+from gradwire.compare.situation import Situation
 from gradwire.documents.measurement_schema import TimeSplit
 from gradwire.documents.recipe_schema import Compression, Model
 from gradwire.measure.advice import model_step
 from gradwire.measure.communication_cost import Wire, best_bucket_cap, step_seconds
 from gradwire.measure.method_costs import candidate_caps, method_cost
+from gradwire.measure.time_split import step_of
 
 CompressionMethod = Literal["bf16", "powersgd"]
 
