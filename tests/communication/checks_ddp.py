@@ -17,6 +17,7 @@ from gradwire.train.buckets import settle_buckets
 from gradwire.train.communication.hook import HookedCommunication
 from gradwire.train.ddp import ddp_options
 from tests.communication.models import (
+    AVERAGING_METHODS,
     OWN_METHODS,
     SEVEN_BUCKETS_MB,
     WIDTH,
@@ -27,7 +28,7 @@ from tests.communication.models import (
     settings,
 )
 
-STATEFUL = ("powersgd", "powersgd-alternating", "int8", "topk")
+STATEFUL = ("powersgd", "powersgd-alternating", "int8", "topk", "local-sgd-int8")
 
 
 def for_each_method(check: Callable[[str], None], methods: Sequence[str] = OWN_METHODS) -> None:
@@ -99,7 +100,7 @@ def check_static_graph_with_an_unused_layer() -> None:
 def check_uncompressed_steps_equal_plain_ddp() -> None:
     plain = Run(settings("none"))
     plain.train(0, 6)
-    for method in ("powersgd", "powersgd-alternating"):
+    for method in ("powersgd", "powersgd-alternating", "local-sgd"):
         run = Run(settings(method, start_step=6))
         run.train(0, 6)
         assert torch.equal(run.parameters(), plain.parameters()), method
@@ -146,7 +147,7 @@ def check_a_resumed_run_equals_the_uninterrupted_one() -> None:
 
 
 def check_a_run_resumed_before_its_start_step_equals_the_uninterrupted_one() -> None:
-    for method in ("powersgd", "powersgd-alternating"):
+    for method in ("powersgd", "powersgd-alternating", "local-sgd"):
         whole = Run(settings(method, start_step=5))
         whole.train(0, 3)
         saved = whole.save()
@@ -240,7 +241,7 @@ def check_static_graph_with_accumulation_synchronises_once_more() -> None:
 
 
 def check_torch_compile() -> None:
-    for method in ("powersgd", "int8"):
+    for method in OWN_METHODS:
         # torch asserts where buckets are smaller than its first one, 1 MiB.
         run = Run(settings(method), bucket_cap_mb=1)
         run.compile()
@@ -276,7 +277,7 @@ def check_bytes_are_counted() -> None:
 
 
 def check_auto_buckets_are_the_same_on_every_rank_and_leave_no_trace() -> None:
-    for method in ("none", *OWN_METHODS):
+    for method in ("none", *AVERAGING_METHODS):
         model = Layers()
         x, state = torch.randn(8, WIDTH), torch.get_rng_state()
         communication = Communication(compression=settings(method), overlap=Overlap(bucket_cap_mb="auto"))
@@ -364,7 +365,7 @@ def check_the_state_is_plain_enough_to_load_safely() -> None:
         torch.save(run.communication.state_dict(), buffer)
         buffer.seek(0)
         state = torch.load(buffer, weights_only=True)
-        assert state["method"] == method and state["synchronisations"] == 4
+        assert state["method"] == settings(method).method and state["synchronisations"] == 4
         assert len(everyone(torch.tensor(state["rank"]))) == dist.get_world_size()
         run.communication.close()
 

@@ -16,20 +16,26 @@ from gradwire.documents.recipe_schema import Compression
 from gradwire.train.communication import GradientCommunication, register
 
 WIDTH = 24
-OWN_METHODS = ("fp16", "bf16", "powersgd", "powersgd-alternating", "int8", "topk")
+# Gradients averaged in every step.
+AVERAGING_METHODS = ("fp16", "bf16", "powersgd", "powersgd-alternating", "int8", "topk")
+OWN_METHODS = (*AVERAGING_METHODS, "local-sgd", "local-sgd-int8")
 # Small models: a bucket of a few kilobytes makes seven of them.
 SEVEN_BUCKETS_MB = WIDTH * (WIDTH + 1) * 4 / 2**20
 
 
 def settings(method: str, **options: Any) -> Compression:
-    """Return options that compress small matrices from step 2 on."""
+    """Return options that compress small matrices from step 2 on; local-sgd synchronises every second step."""
     defaults: dict[str, Any] = {
         "matrix_approximation_rank": 2,
         "min_compression_rate": 1.0,
         "start_step": 2,
         "int8_block_size": 32,
         "topk_fraction": 0.1,
+        "local_steps": 2,
     }
+    if method == "local-sgd-int8":
+        outer = {"outer_learning_rate": 0.9, "outer_momentum": 0.1}
+        method, options = "local-sgd", {"difference_dtype": "int8", **outer, **options}
     return Compression(method=method, **(defaults | options))
 
 
@@ -95,7 +101,9 @@ class Run:
                 with nullcontext() if synchronise else self.model.no_sync():
                     output = self._forward(x, skip(step)) if skip else self._forward(x)
                     output.square().mean().backward()
+                    self.communication.backward_ended()
             self.optimizer.step()
+            self.communication.step_ended()
 
     def parameters(self) -> Tensor:
         """Return all parameters in one vector."""
@@ -106,7 +114,8 @@ class Run:
         return torch.cat([parameter.grad.flatten() for parameter in self.model.parameters()])
 
     def save(self) -> bytes:
-        """Return model, optimizer and communication state as a checkpoint's bytes."""
+        """Return model, optimizer and communication state as a checkpoint's bytes, with ranks made equal first."""
+        self.communication.synchronise()
         state = {
             "model": self.model.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -132,7 +141,8 @@ def everyone(tensor: Tensor) -> list[Tensor]:
 
 
 def assert_ranks_identical(run: Run) -> None:
-    """Fail unless all ranks hold the same finite parameters, to the bit."""
+    """Fail unless all ranks hold the same finite parameters, to the bit, once they are made equal."""
+    run.communication.synchronise()
     own = run.parameters()
     assert torch.isfinite(own).all(), "parameters are not finite"
     assert all(torch.equal(other, own) for other in everyone(own)), "ranks differ"

@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.communication.world import join_world, leave_world, start_ranks, wait_for
 
 VARIANTS = ("seven buckets", "unused parameters", "resumed")
-METHODS = ("powersgd", "powersgd-alternating", "int8", "topk", "bf16")
+METHODS = ("powersgd", "powersgd-alternating", "int8", "topk", "bf16", "local-sgd", "local-sgd-int8")
 
 
 def train_all(arguments: argparse.Namespace) -> None:

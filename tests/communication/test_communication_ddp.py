@@ -8,7 +8,7 @@ import pytest
 
 from tests.communication.world import check_names, run_world
 
-CHECKS = Path(__file__).with_name("checks_ddp.py")
+CHECKS = (Path(__file__).with_name("checks_ddp.py"), Path(__file__).with_name("checks_local_sgd.py"))
 
 pytestmark = pytest.mark.distributed
 
@@ -23,15 +23,15 @@ MORE_WITH_FOUR_RANKS = ["check_unused_parameters", "check_a_resumed_run_equals_t
 
 @pytest.fixture(scope="module")
 def two_ranks() -> dict[str, str]:
-    return run_world(CHECKS, ranks=2)
+    return run_world(*CHECKS, ranks=2)
 
 
 @pytest.fixture(scope="module")
 def four_ranks() -> dict[str, str]:
-    return run_world(CHECKS, ranks=4, only=WITH_FOUR_RANKS)
+    return run_world(*CHECKS, ranks=4, only=WITH_FOUR_RANKS)
 
 
-@pytest.mark.parametrize("name", [*check_names(CHECKS), "exit codes"])
+@pytest.mark.parametrize("name", [*check_names(*CHECKS), "exit codes"])
 def test_ddp_with_two_ranks(two_ranks: dict[str, str], name: str) -> None:
     assert not two_ranks[name], two_ranks[name]
 
@@ -43,5 +43,5 @@ def test_ddp_with_four_ranks(four_ranks: dict[str, str], name: str) -> None:
 
 @pytest.mark.soak
 def test_more_of_ddp_with_four_ranks() -> None:
-    for name, wrong in run_world(CHECKS, ranks=4, only=MORE_WITH_FOUR_RANKS).items():
+    for name, wrong in run_world(*CHECKS, ranks=4, only=MORE_WITH_FOUR_RANKS).items():
         assert not wrong, f"{name}: {wrong}"

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,20 +20,20 @@ CHECK_PREFIX = "check_"
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def check_names(checks: Path) -> list[str]:
-    """Return the names of the checks in a file, read without importing it (it needs torch)."""
-    tree = ast.parse(checks.read_text())
-    names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+def check_names(*checks: Path) -> list[str]:
+    """Return the names of the checks in files, read without importing them (they need torch)."""
+    bodies = [node for path in checks for node in ast.parse(path.read_text()).body]
+    names = [node.name for node in bodies if isinstance(node, ast.FunctionDef)]
     return [name for name in names if name.startswith(CHECK_PREFIX)]
 
 
-def run_world(checks: Path, *, ranks: int, only: Sequence[str] | None = None, timeout: float = 200) -> dict[str, str]:
+def run_world(*checks: Path, ranks: int, only: Sequence[str] | None = None, timeout: float = 200) -> dict[str, str]:
     """Return for each check (`only` those, where given) what went wrong, on any rank; "" where nothing did."""
-    names = check_names(checks) if only is None else list(only)
+    names = check_names(*checks) if only is None else list(only)
     assert names, f"no checks in {checks}"
     with tempfile.TemporaryDirectory() as folder:
         processes = start_ranks(
-            ["--out", folder, "--checks", str(checks), "--names", *names], ranks=ranks, folder=Path(folder)
+            ["--out", folder, "--checks", *map(str, checks), "--names", *names], ranks=ranks, folder=Path(folder)
         )
         ended = wait_for(processes, timeout=timeout)
         reports = [
@@ -116,24 +116,27 @@ def main() -> None:
     import torch.distributed as dist
 
     parser = argparse.ArgumentParser()
-    parser.add_argument("--checks", type=Path, required=True)
+    parser.add_argument("--checks", type=Path, nargs="+", required=True)
     parser.add_argument("--names", nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--timeout", type=float, default=60)
     arguments = parser.parse_args()
-    path: Path = arguments.checks
+    paths: list[Path] = arguments.checks
     rank = int(os.environ["RANK"])
     torch.set_num_threads(1)
     join_world(timeout=arguments.timeout)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    checks: dict[str, Callable[[], None]] = {}
+    for path in paths:
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        checks |= {name: getattr(module, name) for name in check_names(path)}
     report = {}
-    for name in arguments.names or check_names(path):
+    for name in arguments.names or checks:
         torch.manual_seed(1 + rank)
         try:
-            getattr(module, name)()
+            checks[name]()
             report[name] = ""
         except BaseException:  # noqa: BLE001 - whatever a check raises is its report
             report[name] = traceback.format_exc()[-1500:]

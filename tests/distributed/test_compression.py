@@ -29,6 +29,7 @@ RUNS: dict[str, tuple[str, ...]] = {
     "powersgd-static": (compression("powersgd"), *SEVERAL_BUCKETS, STATIC),
     "powersgd-torch": (compression("powersgd-torch"), "communication.overlap.bucket_cap_mb=25"),
     "bf16": (compression("bf16"), *SEVERAL_BUCKETS),
+    "local-sgd": (compression("local-sgd", "start_step: 3, local_steps: 3, outer_momentum: 0.2"),),
 }
 NATIVE_ONLY: dict[str, tuple[str, ...]] = {
     "powersgd-torch-static": (*RUNS["powersgd-torch"], STATIC),
@@ -96,6 +97,8 @@ def test_accelerate_trains_what_native_trains(
         *(("none", 1), ("bf16", 2), ("fp16", 2), ("fp16-torch", 2)),
         # 132 bytes for 128 elements, and some padding.
         ("int8", 3.75),
+        # Three synchronisations in the 8 timed steps, of which all are local.
+        ("local-sgd", 8 / 3),
         # 8 bytes for every twentieth element.
         ("topk", 10),
         # 2 x (rows + columns) elements of each matrix, and the vectors whole: by hand for this model.

@@ -98,10 +98,11 @@ def _valid_documents(draw: DrawFn) -> dict[str, Any]:
     ranks = draw(st.integers(1, 8))
     chunks = stages * draw(st.integers(1, 4))
     max_steps = draw(st.integers(8, 200))
+    scales_loss = not on_cpu and stages == 1 and method != "local-sgd"
     training: dict[str, Any] = {
         "device": device,
         "precision": draw(
-            st.sampled_from(["fp32", "bf16-mixed", "bf16-true", *([] if on_cpu or stages > 1 else ["fp16-mixed"])])
+            st.sampled_from(["fp32", "bf16-mixed", "bf16-true", *(["fp16-mixed"] if scales_loss else [])])
         ),
         "learning_rate": draw(st.floats(1e-6, 1.0)),
         "scheduler": draw(_schedulers(max_steps)),
@@ -127,6 +128,8 @@ def _valid_documents(draw: DrawFn) -> dict[str, Any]:
     searchable = not training["gradient_checkpointing_reentrant"] and not one_bucket
     overlap = draw(_overlaps(strategy, stages, searchable=searchable, one_bucket=one_bucket))
     pipeline = draw(_pipelines(stages, ranks, chunks, splits=strategy == "ddp" and not training["compile"]))
+    if method == "local-sgd" and overlap["bucket_cap_mb"] == "auto":
+        overlap["bucket_cap_mb"] = None
     return {
         "summary": draw(st.sampled_from([None, "drawn"])),
         "model": draw(_models(tied=stages == 1, layers=max(4, stages * (3 if pipeline else 1)))),
@@ -184,12 +187,17 @@ def _models(draw: DrawFn, *, tied: bool, layers: int) -> dict[str, Any]:
 def _compressions(draw: DrawFn, method: str, max_steps: int) -> dict[str, Any]:
     # Methods leave the options that they do not read unread. The smallest model drawn has a gradient matrix of
     # 256 x 16, which rank 4 still shrinks threefold.
+    start = draw(st.integers(2 if method == "powersgd-torch" else 0, max_steps - 1))
     return {
         "method": method,
         "matrix_approximation_rank": draw(st.integers(1, 4)),
         "warm_start": method == "powersgd-alternating" or draw(st.booleans()),
         "error_feedback": draw(st.booleans()),
-        "start_step": draw(st.integers(2 if method == "powersgd-torch" else 0, max_steps - 1)),
+        "start_step": start,
+        "local_steps": draw(st.integers(1, max_steps - start)),
+        "outer_learning_rate": draw(st.sampled_from([0.7, 1.0])),
+        "outer_momentum": draw(st.sampled_from([0.0, 0.9])),
+        "difference_dtype": draw(st.sampled_from([None, "int8"])),
         "min_compression_rate": draw(st.sampled_from([1.0, 2.0])),
         "wire_dtype": draw(st.sampled_from([None, "fp32", "bf16"])),
         "int8_block_size": 4 * draw(st.integers(8, 16384)),

@@ -53,25 +53,42 @@ class Compression(Struct, frozen=True, kw_only=True):
     """Gradient compression under plain DDP."""
 
     method: Literal[
-        "none", "fp16", "bf16", "powersgd", "powersgd-alternating", "int8", "topk", "powersgd-torch", "fp16-torch"
+        "none",
+        "fp16",
+        "bf16",
+        "powersgd",
+        "powersgd-alternating",
+        "int8",
+        "topk",
+        "local-sgd",
+        "powersgd-torch",
+        "fp16-torch",
     ] = "none"
-    """none: full gradients; fp16, bf16: rounded to 16 bits for the wire, summed in fp32; powersgd: low-rank factors with error feedback (Vogels et al. 2019, arXiv:1905.13727); powersgd-alternating: one of the two factors per step, in turn (ACP-SGD, arXiv:2306.08881); int8: 8-bit integers with a scale per block, with error feedback; topk: the largest elements, with error feedback; powersgd-torch, fp16-torch: torch's own hooks."""
+    """none: full gradients; fp16, bf16: rounded to 16 bits for the wire, summed in fp32; powersgd: low-rank factors with error feedback (Vogels et al. 2019, arXiv:1905.13727); powersgd-alternating: one of the two factors per step, in turn (ACP-SGD, arXiv:2306.08881); int8: 8-bit integers with a scale per block, with error feedback; topk: the largest elements, with error feedback; local-sgd: no gradients, but every local_steps steps the difference of the parameters, with an outer Nesterov step (DiLoCo, arXiv:2311.08105); powersgd-torch, fp16-torch: torch's own hooks."""
     matrix_approximation_rank: int = 4
     """powersgd, powersgd-alternating, powersgd-torch: rank of the low-rank approximation of each gradient matrix."""
     warm_start: bool = True
     """powersgd, powersgd-alternating, powersgd-torch: whether each step starts from the last step's factor. powersgd-alternating needs it."""
     error_feedback: bool = True
-    """powersgd, powersgd-alternating, powersgd-torch, int8, topk: whether what was not sent is added to the next gradient."""
+    """powersgd, powersgd-alternating, powersgd-torch, int8, topk, local-sgd: whether what was not sent is added to the next gradient (local-sgd with an int8 difference: to the next difference)."""
     start_step: int = 10
-    """powersgd, powersgd-alternating, powersgd-torch: first optimizer step that compresses, counted from 0; earlier steps send full gradients. powersgd-torch: at least 2 with warm_start or error_feedback."""
+    """powersgd, powersgd-alternating, powersgd-torch, local-sgd: first optimizer step that compresses, or is local, counted from 0; earlier steps send full gradients. powersgd-torch: at least 2 with warm_start or error_feedback."""
     min_compression_rate: float = 2.0
     """powersgd, powersgd-alternating, powersgd-torch: matrices whose elements do not shrink by more than this factor are sent whole."""
     wire_dtype: Literal["fp32", "bf16"] | None = None
     """powersgd, powersgd-alternating: number format in which factors and uncompressed gradients travel. Absent: the gradients' own."""
     int8_block_size: int = 512
-    """int8: gradient elements that share one scale of 4 bytes; a multiple of 4."""
+    """int8, local-sgd: elements that share one scale of 4 bytes, a multiple of 4 (local-sgd: with an int8 difference)."""
     topk_fraction: float = 0.01
     """topk: share of each bucket's elements that a rank sends, as a fraction; each takes 8 bytes per other rank, so at 1 / topk_fraction ranks nothing is saved."""
+    local_steps: int = 8
+    """local-sgd: optimizer steps that each rank takes by itself between two synchronisations."""
+    outer_learning_rate: float = 1.0
+    """local-sgd: step size along the ranks' mean difference; 1 with outer_momentum 0 is their plain average, 0.7 with 0.9 is DiLoCo's, meant for 50 local_steps and more."""
+    outer_momentum: float = 0.0
+    """local-sgd: Nesterov momentum of that step."""
+    difference_dtype: Literal["int8"] | None = None
+    """local-sgd: number format in which the difference travels; int8: with a scale per int8_block_size elements. Absent: fp32."""
 
 
 class Overlap(Struct, frozen=True, kw_only=True):

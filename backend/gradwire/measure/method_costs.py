@@ -42,6 +42,10 @@ def method_cost(
             sent, factored, factors = factor_bytes, True, 1
         case "int8":
             sent, collectives = 1 + _SCALE_BYTES / compression.int8_block_size, 2
+        case "local-sgd":
+            # Of parameters, once in a number of steps, and not while a backward pass runs.
+            whole = 1 + _SCALE_BYTES / compression.int8_block_size if compression.difference_dtype else sent
+            sent = whole / compression.local_steps
         case "topk":
             sent, gathered = compression.topk_fraction * (4 + _INDEX_BYTES), True
     return MethodCost(

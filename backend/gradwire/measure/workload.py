@@ -59,6 +59,10 @@ def _pipeline_words(pipeline: Pipeline) -> str:
 def _compression_words(compression: Compression) -> str:
     words = {
         "matrix_approximation_rank": f"rank {compression.matrix_approximation_rank}",
+        "local_steps": f"{compression.local_steps} local steps",
+        "outer_learning_rate": f"outer learning rate {compression.outer_learning_rate:g}",
+        "outer_momentum": f"outer momentum {compression.outer_momentum:g}",
+        "difference_dtype": f"{compression.difference_dtype} difference" if compression.difference_dtype else None,
         "int8_block_size": f"blocks of {compression.int8_block_size}",
         "topk_fraction": f"fraction {compression.topk_fraction:g}",
         "warm_start": "warm start" if compression.warm_start else "cold start",

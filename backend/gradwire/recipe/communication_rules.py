@@ -50,6 +50,43 @@ def powersgd_starts_before_the_end(recipe: Recipe) -> Broken | None:
     )
 
 
+def local_sgd_synchronises_before_the_end(recipe: Recipe) -> Broken | None:
+    """A run that ends before the first local steps are over averages its weights once, at the end."""
+    compression, max_steps = recipe.communication.compression, recipe.training.max_steps
+    first = compression.start_step + compression.local_steps
+    if compression.method != "local-sgd" or first <= max_steps:
+        return None
+    return Broken(
+        paths=("communication.compression.local_steps", _START, "training.max_steps", _METHOD),
+        message=f"ranks would first synchronise after step {first} (start_step {compression.start_step} + local_steps "
+        f"{compression.local_steps}), but the run has {max_steps} steps; use max_steps {first} or more, "
+        "or fewer local_steps",
+    )
+
+
+def local_sgd_scales_no_loss(recipe: Recipe) -> Broken | None:
+    """Each rank's loss scale would move by itself, and each would skip other steps."""
+    if recipe.communication.compression.method != "local-sgd" or recipe.training.precision != "fp16-mixed":
+        return None
+    return Broken(
+        paths=(_METHOD, "training.precision"),
+        message="local-sgd lets each rank step by itself, and with fp16-mixed each would skip other steps; "
+        "use bf16-mixed or fp32",
+    )
+
+
+def auto_buckets_send_gradients(recipe: Recipe) -> Broken | None:
+    """local-sgd reduces no gradient while a backward pass runs."""
+    compression, overlap = recipe.communication.compression, recipe.communication.overlap
+    if compression.method != "local-sgd" or overlap.bucket_cap_mb != "auto":
+        return None
+    return Broken(
+        paths=(f"{_OVERLAP}.bucket_cap_mb", _METHOD),
+        message="bucket_cap_mb auto hides gradients behind the backward pass, and local-sgd sends none; "
+        "use a number, or leave it out",
+    )
+
+
 def powersgd_rank_compresses(recipe: Recipe) -> Broken | None:
     """With too high a rank the factors are no smaller than the matrices, which are then sent whole."""
     compression = recipe.communication.compression

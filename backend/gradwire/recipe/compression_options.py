@@ -9,12 +9,16 @@ LOW_RANK = ("powersgd", "powersgd-alternating", "powersgd-torch")
 READ_BY: Mapping[str, tuple[str, ...]] = {
     "matrix_approximation_rank": LOW_RANK,
     "warm_start": LOW_RANK,
-    "error_feedback": (*LOW_RANK, "int8", "topk"),
-    "start_step": LOW_RANK,
+    "error_feedback": (*LOW_RANK, "int8", "topk", "local-sgd"),
+    "start_step": (*LOW_RANK, "local-sgd"),
     "min_compression_rate": LOW_RANK,
     "wire_dtype": ("powersgd", "powersgd-alternating"),
-    "int8_block_size": ("int8",),
+    "int8_block_size": ("int8", "local-sgd"),
     "topk_fraction": ("topk",),
+    "local_steps": ("local-sgd",),
+    "outer_learning_rate": ("local-sgd",),
+    "outer_momentum": ("local-sgd",),
+    "difference_dtype": ("local-sgd",),
 }
 """From an option to the methods that read it. The others leave it unread, whatever its value: scripts and presets
 change the method alone, and the lowering says which options are unused."""

@@ -144,7 +144,17 @@ class RecipeAccelerator:
         if changes(training.scheduler):
             # Not a scheduler of torch's through `prepare`: that one advances once per process in every step.
             self._schedules.append(ScheduledLearningRate(optimizer, training))
+        if self.plan.recipe.communication.compression.method == "local-sgd":
+            optimizer.register_step_post_hook(lambda *_: self._step_ended())
         return optimizer
+
+    def synchronise(self) -> None:
+        """Make the weights equal on all ranks, which call it together before evaluation and saving.
+
+        Only `local-sgd` has ranks that differ.
+        """
+        for communication in self.communications:
+            communication.synchronise()
 
     @contextmanager
     def accumulate(self, model: Any) -> Iterator[None]:
@@ -195,6 +205,10 @@ class RecipeAccelerator:
             communication.close()
         self.accelerator.wait_for_everyone()
         self.accelerator.end_training()
+
+    def _step_ended(self) -> None:
+        for communication in self.communications:
+            communication.step_ended()
 
     def _ddp_options(self) -> dict[str, Any]:
         if self.buckets is None and self.plan.recipe.communication.overlap.bucket_cap_mb == "auto":

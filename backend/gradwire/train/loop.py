@@ -106,6 +106,8 @@ def train(
             )
         meter.resume()
     energy.stop()
+    if engine.communication is not None:
+        engine.communication.synchronise()
     if writer is not None and engine.lone_step is not None and plan.batch.data_parallel_size > 1:
         log("a few more steps without communication, to tell it from compute; they count for nothing else")
     collectives, lone_passes = _lone_passes(plan, engine, feed, stopwatch, meter.timed_steps)

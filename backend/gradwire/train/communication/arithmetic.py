@@ -31,9 +31,9 @@ class Arithmetic:
 def measure_arithmetic(model: Any, compression: Compression, *, process_group: Any, device: torch.device) -> Arithmetic:
     """Return the slowest rank's arithmetic of `compression` on gradients shaped as `model`'s; all ranks call this.
 
-    Nothing for `none` and for torch's fp16; torch's own PowerSGD is taken to cost what Gradwire's does.
+    Nothing for `none`, `local-sgd` and torch's fp16; torch's own PowerSGD is taken to cost what Gradwire's does.
     """
-    if compression.method in ("none", "fp16-torch"):
+    if compression.method in ("none", "local-sgd", "fp16-torch"):
         return Arithmetic(seconds_per_byte=0.0, seconds_per_bucket=0.0)
     parameters = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     alone = dist.new_group([dist.get_rank()], use_local_synchronization=True)

@@ -38,6 +38,12 @@ class FullGradients:
     def backward_ended(self) -> None:
         self._clock.backward_ended()
 
+    def step_ended(self) -> None:
+        pass
+
+    def synchronise(self) -> None:
+        pass
+
     def state_dict(self) -> dict[str, Any]:
         return {"format_version": 1, "method": self.method}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from gradwire.train.communication.gate import Gate
 from gradwire.train.communication.interface import Bucket, Method
 from gradwire.train.communication.lanes import Lanes
 from gradwire.train.communication.layout import Layout, layout_of, packed
+from gradwire.train.communication.local_sgd import LocalSgd
 from gradwire.train.communication.peers import Peers
 from gradwire.train.communication.reduction_clock import ReductionClock
 from gradwire.train.communication.remembered import RememberedBuckets
@@ -53,6 +55,7 @@ class HookedCommunication:
         self._names = {id(parameter): key for key, parameter in parameters}
         self._sizes = {key: parameter.numel() for key, parameter in parameters}
         self._device = parameters[0][1].device
+        self._ddp_model = ddp_model
         self._process_group = process_group
         self._peers = Peers(process_group)
         self._lanes = Lanes(process_group, method.lane_count, self._device)
@@ -65,6 +68,9 @@ class HookedCommunication:
         self._gradient_bytes = 0
         self._seconds_before = 0.0
         self._clock = ReductionClock(ddp_model)
+        self._steps_ended = 0
+        self._synchronised_at = 0
+        self._outer_seconds = 0.0
         self.failure: RunFailed | None = None
         # DDP checks the annotations of a hook as objects, and here they are strings: a lambda has none.
         ddp_model.register_comm_hook(self, lambda communication, bucket: communication.average(bucket))
@@ -80,16 +86,29 @@ class HookedCommunication:
             return None
         seconds = self._dispatcher.communication_seconds
         communication_seconds = self._clock.reduction_seconds if seconds is None else seconds - self._seconds_before
+        exposed = self._clock.exposed_seconds
         return StepTraffic(
             gradient_bytes=self._gradient_bytes,
             payload_bytes=self._lanes.payload_bytes,
             wire_bytes=self._lanes.wire_bytes,
             communication_seconds=communication_seconds,
-            exposed_seconds=self._clock.exposed_seconds,
+            exposed_seconds=None if exposed is None else exposed + self._outer_seconds,
         )
 
     def backward_ended(self) -> None:
         self._clock.backward_ended()
+
+    def step_ended(self) -> None:
+        if not self._ddp_model.require_backward_grad_sync:
+            return
+        self._steps_ended = self.step
+        if isinstance(self._averager, LocalSgd) and self._averager.is_due(self.step):
+            self._synchronise(self._averager)
+
+    def synchronise(self) -> None:
+        method = self._averager
+        if isinstance(method, LocalSgd) and method.has_local_steps(self.step) and self._synchronised_at != self.step:
+            self._synchronise(method)
 
     def average(self, grad_bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """Return the future of the bucket's buffer holding the average; DDP calls this in bucket order."""
@@ -123,6 +142,7 @@ class HookedCommunication:
             "world_size": self._lanes.world_size,
             "rank": self._lanes.rank,
             "synchronisations": self._synchronisations,
+            "synchronised_at": self._synchronised_at,
             "buckets": [list(names) for names in self._buckets.last],
             "shared": self._averager.shared_state(),
             "local": self._averager.local_state(),
@@ -177,6 +197,8 @@ class HookedCommunication:
             )
         self._averager.load(shared, local)
         self._synchronisations = int(state["synchronisations"])
+        self._steps_ended = self.step
+        self._synchronised_at = int(state.get("synchronised_at", 0))
         self._buckets.resume([tuple(names) for names in state["buckets"]])
         return notes
 
@@ -196,7 +218,31 @@ class HookedCommunication:
                 "give every rank the state of one checkpoint"
             )
 
+    def _synchronise(self, method: LocalSgd) -> None:
+        """Make all ranks' parameters equal; raises RunFailed where a rank is gone."""
+        started = time.perf_counter()
+        if self._lanes.world_size > 1:
+            gate = Gate(self._device, waiting=len(method.parts))
+            for part in method.parts:
+                self._dispatcher.submit(method.synchronise(part, self.step, self._lanes), gate.one_finished)
+            gate.future.wait()
+            if gate.failure is not None:
+                raise self._explain(gate.failure, self.step)
+            self._share_buffers()
+        self._synchronised_at = self.step
+        self._outer_seconds = time.perf_counter() - started
+
+    def _share_buffers(self) -> None:
+        for buffer in self._ddp_model.module.buffers():
+            dist.broadcast(buffer, group_src=0, group=self._process_group)
+
     def _begin_backward(self) -> None:
+        if isinstance(self._averager, LocalSgd) and self._steps_ended != self.step:
+            raise UsageError(
+                "communication.compression.method local-sgd: nobody said that an optimizer step has ended; take the "
+                "optimizer from run.optimizer(), or call step_ended() of the communication after each optimizer.step()"
+            )
+        self._outer_seconds = 0.0
         if self._synchronisations % self._synchronisations_per_step == 0:
             self._gradient_bytes = 0
             self._lanes.reset_counts()

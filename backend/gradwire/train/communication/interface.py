@@ -69,6 +69,15 @@ class GradientCommunication(Protocol):
     def backward_ended(self) -> None:
         """Note that a backward pass has returned, for `last_step`'s exposed seconds; they are None without it."""
 
+    def step_ended(self) -> None:
+        """Note that an optimizer step has ended: `local-sgd` makes the ranks equal again after some of them.
+
+        All ranks call it after each of their steps. Raises RunFailed where a rank is gone.
+        """
+
+    def synchronise(self) -> None:
+        """Make the ranks' parameters equal now, before evaluation and saving; `local-sgd` alone has work to do."""
+
     def state_dict(self) -> dict[str, Any]:
         """Return this rank's state as tensors and plain values; `torch.load(weights_only=True)` reads it."""
 

@@ -17,6 +17,7 @@ from gradwire.train.communication.full import FullGradients
 from gradwire.train.communication.hook import HookedCommunication
 from gradwire.train.communication.int8 import Int8
 from gradwire.train.communication.interface import GradientCommunication, Method
+from gradwire.train.communication.local_sgd import LocalSgd, LocalSgdOptions
 from gradwire.train.communication.low_rank import LowRankOptions
 from gradwire.train.communication.powersgd import PowerSGD
 from gradwire.train.communication.topk import TopK
@@ -63,9 +64,15 @@ def register(
                 extra_synchronisations=extra_synchronisations,
             )
         case _:
+            if compression.method == "local-sgd":
+                # Buffers are shared when parameters are, not in every forward pass.
+                ddp_model.broadcast_buffers = False
+                method: Method = LocalSgd(_local_sgd_options(compression), _trainable(ddp_model))
+            else:
+                method = method_of(compression, unused=bool(ddp_model.find_unused_parameters))
             return HookedCommunication(
                 ddp_model,
-                method_of(compression, unused=bool(ddp_model.find_unused_parameters)),
+                method,
                 name=compression.method,
                 options=msgspec.to_builtins(compression),
                 process_group=process_group,
@@ -100,10 +107,25 @@ def method_of(compression: Compression, *, unused: bool) -> Method:
             )
         case "topk":
             return TopK(fraction=compression.topk_fraction, error_feedback=compression.error_feedback, unused=unused)
-        case "none" | "fp16-torch":
-            raise ValueError(f"{compression.method} has no algorithm of Gradwire's")
+        case "none" | "fp16-torch" | "local-sgd":
+            raise ValueError(f"{compression.method} compresses no gradient by Gradwire's code")
         case unknown:
             assert_never(unknown)
+
+
+def _trainable(ddp_model: DistributedDataParallel) -> list[tuple[str, torch.Tensor]]:
+    return [(name, value) for name, value in ddp_model.module.named_parameters() if value.requires_grad]
+
+
+def _local_sgd_options(compression: Compression) -> LocalSgdOptions:
+    return LocalSgdOptions(
+        start_step=compression.start_step,
+        local_steps=compression.local_steps,
+        outer_learning_rate=compression.outer_learning_rate,
+        outer_momentum=compression.outer_momentum,
+        int8_block_size=compression.int8_block_size if compression.difference_dtype == "int8" else None,
+        error_feedback=compression.error_feedback,
+    )
 
 
 def _low_rank_options(compression: Compression, *, unused: bool) -> LowRankOptions:

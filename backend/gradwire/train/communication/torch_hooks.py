@@ -74,6 +74,12 @@ class TorchHook:
     def backward_ended(self) -> None:
         self._clock.backward_ended()
 
+    def step_ended(self) -> None:
+        pass
+
+    def synchronise(self) -> None:
+        pass
+
     def average(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """Return what torch's hook returns."""
         if self._several_buckets_hang and not (bucket.index() == 0 and bucket.is_last()):

@@ -82,6 +82,8 @@ class NativeEngine:
             self._schedule.step()
         self._optimizer.zero_grad()
         self._lap("optimizer")
+        if self.communication is not None:
+            self.communication.step_ended()
         self._steps_taken += 1
         return StepResult(
             loss_share=torch.stack(losses).sum() / self._data_parallel_size,
