@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import sysconfig
@@ -40,16 +41,18 @@ def test_installed_wheel_works_away_from_the_checkout(wheel: Path, tmp_path: Pat
     zipfile.ZipFile(wheel).extractall(installed)
     # What gradwire rests on comes from the environment of this test; gradwire itself, only from the wheel.
     (installed / "rest.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
-    python = tmp_path / "venv" / "bin" / "python"
+    elsewhere = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def python(*words: str) -> str:
+        command = [tmp_path / "venv" / "bin" / "python", *words]
+        ended = subprocess.run(command, cwd="/", env=elsewhere, check=True, capture_output=True, text=True, timeout=60)
+        return ended.stdout
 
     def run(*words: str) -> str:
-        command = [python, "-m", "gradwire", *words]
-        return subprocess.run(command, cwd="/", check=True, capture_output=True, text=True, timeout=60).stdout
+        return python("-m", "gradwire", *words)
 
-    where = subprocess.run(
-        [python, "-c", "import gradwire; print(gradwire.__file__)"], cwd="/", check=True, capture_output=True, text=True
-    )
-    assert Path(where.stdout.strip()).is_relative_to(tmp_path)
+    where = python("-c", "import gradwire; print(gradwire.__file__)")
+    assert Path(where.strip()).is_relative_to(tmp_path)
     assert "cpu/ddp" in {preset["name"] for preset in json.loads(run("presets", "--json"))}
     assert json.loads(run("schema", "recipe"))["title"] == "Recipe"
     assert run("lower", "zero2", "--backend", "deepspeed", "--dry-run")
