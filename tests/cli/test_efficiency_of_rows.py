@@ -67,6 +67,24 @@ def test_a_chart_is_written(run_here: Run, rows: Path, name: str, starts: bytes)
     assert (rows.parent / name).read_bytes() == first
 
 
+def test_a_row_without_a_throughput_is_said(run_here: Run, rows: Path) -> None:
+    rows.write_text(ROWS + "16,,1\n")
+    said = run_here("efficiency", str(rows))
+    assert "1 row has no throughput, left out: line 9" in said.out
+    assert run_here("efficiency", str(rows), "--json").document["left_out"] == ["line 9"]
+
+
+def test_thousands_of_sizes_stay_readable(run_here: Run, rows: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'gradwire[report]'")
+    sizes = [size for size in range(1, 5001) for _ in range(2)]
+    rows.write_text("n,throughput\n" + "".join(f"{size},{100 * size}\n" for size in sizes))
+    said = run_here("efficiency", str(rows), "--chart", "x.svg")
+    assert said.exit_code == 0
+    assert "bars of 40 of 4999 sizes" in said.out
+    # An axis that names each size would hold thousands of texts.
+    assert 5 <= (rows.parent / "x.svg").read_text().count('<g id="xtick_') <= 15
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

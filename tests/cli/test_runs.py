@@ -153,6 +153,58 @@ def test_interrupted_comparison_keeps_what_was_measured(tmp_path: Path) -> None:
     assert [(run["num_gpus"], run["status"]) for run in comparison["runs"]] == [(1, "ok")]
 
 
+# Python imports a sitecustomize on its path: reading samples takes 0.2 s more, as from a slow disk.
+SLOW_DISK = """\
+import importlib.abc, importlib.util, sys, time
+
+class Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "gradwire.train.data":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            cut = module.cut
+
+            def slow_cut(*arguments):
+                time.sleep(0.2)
+                return cut(*arguments)
+
+            module.cut = slow_cut
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_a_slower_run_does_not_pass_the_gate_and_an_equal_one_does(tmp_path: Path) -> None:
+    line = "compare cpu/ddp --backends native --num-gpus 1 --steps 4 --out before"
+    first = run_command(line.split(), folder=tmp_path, timeout=120)
+    assert first.exit_code == 0, first.err
+    baseline = (tmp_path / "before" / "comparison.json").read_bytes()
+    again = "compare --baseline before/comparison.json --steps 4 --out {} --fail-below {}"
+    # What a shared machine does to a run in between is no business of this test: a tenth of the speed passes.
+    equal = run_command(again.format("equal", "0.1").split(), folder=tmp_path, timeout=120)
+    assert equal.exit_code == 0, equal.err
+    assert "gate: 1 cell at 10% or more of before/comparison.json" in equal.err
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW_DISK)
+    path = f"{tmp_path / 'slow'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    slower = run_command(again.format("slower", "0.95").split(), folder=tmp_path, timeout=120, PYTHONPATH=path)
+    assert slower.exit_code == 5, slower.err
+    assert "1 of 1 cell below 95% of before/comparison.json" in slower.err
+    assert "native on 1: " in slower.err
+    over = run_command(again.format("before", "0.95").split(), folder=tmp_path, timeout=60)
+    assert over.exit_code == 2
+    assert "its comparison.json is the --baseline" in over.err
+    assert (tmp_path / "before" / "comparison.json").read_bytes() == baseline
+
+
 def test_comparison_shows_a_failed_cell_and_runs_the_rest(tmp_path: Path) -> None:
     line = "compare cpu/powersgd --backends deepspeed,native --num-gpus 2,1 --steps 4 --out out"
     said = run_command(line.split(), folder=tmp_path, timeout=200)

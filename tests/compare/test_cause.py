@@ -151,10 +151,21 @@ def test_a_straggler_is_named_by_rank_and_node(situation: Situation) -> None:
     assert "rank 3 (node 1)" in cause.remedies[0].action
 
 
-def test_more_processes_than_cores_come_before_all_else(situation: Situation) -> None:
+def test_more_processes_than_cores_come_before_what_they_may_have_caused(situation: Situation) -> None:
     crowded = dataclasses.replace(situation, cpu_count=2)
-    assert causes_of(PLANTED["input-bound"], crowded)[0].kind == "crowded-machine"
+    assert [cause.kind for cause in causes_of(PLANTED["input-bound"], crowded)][:2] == [
+        "crowded-machine",
+        "input-bound",
+    ]
     assert causes_of(PLANTED["input-bound"], dataclasses.replace(crowded, device="cuda"))[0].kind == "input-bound"
+
+
+def test_what_takes_more_than_waiting_for_a_core_can_comes_before_a_crowd(situation: Situation) -> None:
+    # Four processes on two cores: at most half of a step is waiting for a core.
+    crowded = dataclasses.replace(situation, cpu_count=2)
+    waiting = split(compute=0.4, input_wait=0.6)
+    assert [cause.kind for cause in causes_of(waiting, crowded)] == ["input-bound", "crowded-machine"]
+    assert causes_of(waiting, dataclasses.replace(crowded, cpu_count=1))[0].kind == "crowded-machine"
 
 
 def test_a_step_of_compute_has_no_cause(situation: Situation) -> None:

@@ -12,10 +12,11 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gradwire.plan import Backend
-from tests.distributed.real_runs import free_port, lowered, run_words, torchrun
+from tests.distributed.real_runs import BIN, free_port, lowered, run_words, torchrun
 
 pytestmark = pytest.mark.distributed
 
@@ -99,12 +100,17 @@ def test_torchs_powersgd_over_several_gloo_buckets_fails_instead_of_hanging(tmp_
     assert re.search(r"powersgd-torch with \d+ buckets on gloo", found["message"])
 
 
-@pytest.mark.parametrize("method", ["none", "powersgd"])
-def test_killed_rank_ends_the_others_with_a_message(tmp_path: Path, method: str) -> None:
-    sets = ("training.max_steps=1000000", f"communication.compression={{method: {method}, start_step: 0}}")
+# Rank 0 holds the store through which ranks find out who is missing.
+@pytest.mark.parametrize(("method", "killed"), [("none", 1), ("powersgd", 1), ("none", 0)])
+def test_killed_rank_is_named_by_every_other(tmp_path: Path, method: str, killed: int) -> None:
+    sets = (
+        "training.max_steps=1000000",
+        "training.num_gpus=3",
+        f"communication.compression={{method: {method}, start_step: 0}}",
+    )
     folder = lowered(tmp_path / "out", "native", *sets)
     port = str(free_port())
-    # Without torchrun, whose agent would stop the survivor before it can speak.
+    # Without torchrun, whose agent would stop the survivors before they can speak.
     ranks = [
         subprocess.Popen(
             [sys.executable, "-m", "gradwire.train", str(folder)],
@@ -112,32 +118,57 @@ def test_killed_rank_ends_the_others_with_a_message(tmp_path: Path, method: str)
                 **os.environ,
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": "2",
+                "WORLD_SIZE": "3",
                 "MASTER_ADDR": "127.0.0.1",
                 "MASTER_PORT": port,
             },
             stderr=subprocess.PIPE,
             text=True,
         )
-        for rank in range(2)
+        for rank in range(3)
     ]
     try:
-        survivor, victim = ranks
-        assert survivor.stderr is not None
-        assert any(line.startswith("step 3/") for line in survivor.stderr)
-        victim.send_signal(signal.SIGKILL)
-        _, errors = survivor.communicate(timeout=60)
-        assert survivor.returncode == 1
-        # Which collective meets the closed connection first is chance; the methods of Gradwire name the rank.
-        broke = "gradwire: rank 0: the connection to another rank broke"
-        assert broke in errors or (method != "none" and "rank 1 has died" in errors)
-        assert "Traceback" not in errors
+        assert ranks[0].stderr is not None
+        assert any(line.startswith("step 3/") for line in ranks[0].stderr)
+        ranks[killed].send_signal(signal.SIGKILL)
+        for rank, process in enumerate(ranks):
+            if rank != killed:
+                _, errors = process.communicate(timeout=60)
+                assert process.returncode == 1, errors
+                assert f"gradwire: rank {rank}: " in errors
+                assert f"rank {killed} has died" in errors
+                assert "Traceback" not in errors
     finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
-            assert rank.stderr is not None
-            rank.stderr.close()
+        for process in ranks:
+            process.kill()
+            process.wait()
+            assert process.stderr is not None
+            process.stderr.close()
+
+
+def test_rank_killed_under_torchrun_is_named_by_those_that_are_told_to_stop(tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "out", "native", "training.max_steps=1000000", "training.num_gpus=3")
+    words = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", "3", "-m", "gradwire.train", str(folder)]
+    launcher = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert launcher.stderr is not None
+        assert any(line.startswith("step 3/") for line in launcher.stderr)
+        victim = next(
+            child
+            for child in psutil.Process(launcher.pid).children(recursive=True)
+            if child.environ().get("RANK") == "2"
+        )
+        victim.kill()
+        _, errors = launcher.communicate(timeout=60)
+        assert launcher.returncode == 1
+        for rank in (0, 1):
+            said = [line for line in errors.splitlines() if f"gradwire: rank {rank}: " in line]
+            assert any("rank 2 has died" in line for line in said), errors
+    finally:
+        launcher.kill()
+        launcher.wait()
+        assert launcher.stderr is not None
+        launcher.stderr.close()
 
 
 def test_port_in_use_is_named(tmp_path: Path) -> None:

@@ -43,24 +43,26 @@ def first_cause(cell: dict[str, Any]) -> dict[str, Any]:
     return cause
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of two processes in one start; the folder of each is named for its cause."""
-    parent = tmp_path_factory.mktemp("planted")
+@pytest.fixture(scope="module", params=[2, 4])
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of two or of four processes in one start; the folder of each is named for its cause."""
+    size: int = request.param
+    parent = tmp_path_factory.mktemp(f"planted-{size}")
+    on = f"training.num_gpus={size}"
+    few_chunks = f"parallelism.pipeline={{stages: {size}, chunks: {size}}}"
     folders = [
-        lowered(parent / "slow-loader", "native", *SHORT),
-        lowered(parent / "straggler", "native", *SHORT),
-        lowered(
-            parent / "few-chunks",
-            "native",
-            *SHORT,
-            "training.batch_size_per_gpu=8",
-            "parallelism.pipeline={stages: 2, chunks: 2}",
-        ),
-        lowered(parent / "small-batch", "native", *WIDE, "training.batch_size_per_gpu=1"),
+        lowered(parent / "slow-loader", "native", *SHORT, on),
+        lowered(parent / "straggler", "native", *SHORT, on),
+        lowered(parent / "slow-link", "native", *SHORT, on),
+        lowered(parent / "few-chunks", "native", *SHORT, on, "training.batch_size_per_gpu=8", few_chunks),
+        lowered(parent / "small-batch", "native", *WIDE, on, "training.batch_size_per_gpu=1"),
     ]
-    torchrun(2, DRIVER, *folders).check()
+    torchrun(size, DRIVER, *folders).check()
     return parent
+
+
+def size_of(runs: Path) -> int:
+    return int(read_measurement(runs / "straggler" / "measurement.json").world.world_size)
 
 
 def test_a_slow_loader_is_named(runs: Path) -> None:
@@ -72,21 +74,33 @@ def test_a_slow_loader_is_named(runs: Path) -> None:
 def test_a_straggler_is_named_with_its_rank(runs: Path) -> None:
     [cell] = reported(runs / "straggler")
     assert first_cause(cell)["kind"] == "straggler"
-    assert cell["time_split"]["slowest_rank"] == 1
-    assert "rank 1" in first_cause(cell)["evidence"]
+    last = size_of(runs) - 1
+    assert cell["time_split"]["slowest_rank"] == last
+    assert f"rank {last}" in first_cause(cell)["evidence"]
+
+
+def test_a_throttled_link_is_named_with_what_compression_would_bring(runs: Path) -> None:
+    """A DDP hook holds the gradients back, as a 10 Mbit/s link would: this runs on any machine."""
+    [cell] = reported(runs / "slow-link")
+    assert first_cause(cell)["kind"] == "communication-bound"
+    gains = {
+        remedy["action"].partition(",")[0]: remedy["predicted_speedup"] for remedy in first_cause(cell)["remedies"]
+    }
+    assert 1 < gains["communication.compression.method: bf16"] < gains["communication.compression.method: powersgd"]
 
 
 def test_a_pipeline_with_few_chunks_is_named(runs: Path) -> None:
     [cell] = reported(runs / "few-chunks")
     assert first_cause(cell)["kind"] == "pipeline-bubble"
-    assert "chunks: 4" in first_cause(cell)["remedies"][0]["action"]
+    assert f"chunks: {2 * size_of(runs)}" in first_cause(cell)["remedies"][0]["action"]
 
 
 def test_a_batch_spread_too_thin_is_named(runs: Path, tmp_path: Path) -> None:
-    alone = lowered(tmp_path / "alone", "native", *WIDE, "training.batch_size_per_gpu=2", "training.num_gpus=1")
+    whole = f"training.batch_size_per_gpu={size_of(runs)}"
+    alone = lowered(tmp_path / "alone", "native", *WIDE, whole, "training.num_gpus=1")
     run_words(sys.executable, "-m", "gradwire.train", alone).check()
     cell = reported(alone, runs / "small-batch")[-1]
-    assert cell["grade"] == "poor"
+    assert cell["scaling_efficiency"] < 0.7
     assert first_cause(cell)["kind"] == "batch-too-small"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import signal
 import subprocess
@@ -18,28 +19,36 @@ from tests.distributed.real_runs import lowered, run_words
 pytestmark = pytest.mark.distributed
 
 
-def test_a_killed_run_leaves_every_finished_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moment", ["before the first step", "in a step"])
+def test_a_run_killed_at_any_moment_leaves_every_finished_step(tmp_path: Path, moment: str) -> None:
     folder = lowered(tmp_path / "out", "native", "training.num_gpus=1", "training.max_steps=1000000")
     words = [sys.executable, "-m", "gradwire.train", str(folder)]
+    last_seen = 0 if moment == "before the first step" else random.randint(1, 12)
+    delay = random.uniform(0, 1.0 if last_seen == 0 else 0.1)
     with subprocess.Popen(words, stderr=subprocess.PIPE) as process:
         try:
             assert process.stderr is not None
             deadline = time.monotonic() + 60
             logged = b""
-            while b"step 5/" not in logged and time.monotonic() < deadline:
+            while last_seen and f"step {last_seen}/".encode() not in logged and time.monotonic() < deadline:
                 logged += process.stderr.readline()
+            time.sleep(delay)
         finally:
             process.send_signal(signal.SIGKILL)
         logged += process.stderr.read()
-    log = read_steps(folder)
-    assert [step.step for step in log.steps] == list(range(1, len(log.steps) + 1))
+    when = (last_seen, delay)
     # A step is logged after its line is written.
     finished = [int(number) for number in re.findall(rb"^step (\d+)/.*\n", logged, flags=re.MULTILINE)]
-    assert len(log.steps) >= finished[-1] >= 5
-    assert all(step.loss is not None and step.seconds > 0 for step in log.steps)
-    assert log.steps[0].samples == 8
-    assert log.steps[0].tokens == 8 * 48
+    assert len(finished) >= last_seen, when
     assert not (folder / "measurement.json").exists()
+    if not (folder / "steps.jsonl").exists():
+        assert not finished, when
+        return
+    log = read_steps(folder)
+    assert [step.step for step in log.steps] == list(range(1, len(log.steps) + 1)), when
+    assert len(log.steps) >= len(finished), when
+    assert all(step.loss is not None and step.seconds > 0 for step in log.steps)
+    assert all((step.samples, step.tokens) == (8, 8 * 48) for step in log.steps)
 
 
 def test_steps_say_what_the_measurement_says(tmp_path: Path) -> None:

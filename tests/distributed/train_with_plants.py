@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.distributed
+
+import gradwire.train.engines.native
 import gradwire.train.loop
 import gradwire.train.model
 from gradwire.train.process_group import begin_process_group, choose_device, end_process_group, leave
@@ -18,6 +23,8 @@ from gradwire.train.run import train_in_group
 from gradwire.train.setting import Setting, check_world_size, read_place
 
 SLEEP_SECONDS = 0.15
+# 10 Mbit/s, of gradients in one direction.
+LINK_BYTES_PER_SECOND = 1.25e6
 
 
 def slowed(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,16 +37,52 @@ def slowed(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+class Throttle:
+    """A DDP hook that averages as DDP does, over a link of LINK_BYTES_PER_SECOND that carries one bucket at a time."""
+
+    def __init__(self) -> None:
+        self._free_at = 0.0
+
+    def average(self, bucket: Any) -> Any:
+        buffer = bucket.buffer()
+        size = torch.distributed.get_world_size()
+        sent = 2 * (size - 1) / size * buffer.numel() * buffer.element_size()
+        self._free_at = max(self._free_at, time.perf_counter()) + sent / LINK_BYTES_PER_SECOND
+        averaged: Any = torch.futures.Future()
+        work = torch.distributed.all_reduce(buffer, async_op=True)
+        threading.Thread(target=self._arrive, args=(work, buffer, size, self._free_at, averaged)).start()
+        return averaged
+
+    def _arrive(self, work: Any, buffer: Any, size: int, arrives_at: float, averaged: Any) -> None:
+        work.wait()
+        time.sleep(max(0.0, arrives_at - time.perf_counter()))
+        averaged.set_result(buffer.div_(size))
+
+
+def throttled(register: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `register_communication` with the hook; only for plain DDP, which has none of its own."""
+
+    def call(model: Any, recipe: Any) -> Any:
+        # A lambda, since DDP looks at a function's annotations and these are strings.
+        model.register_comm_hook(Throttle(), lambda throttle, bucket: throttle.average(bucket))
+        return register(model, recipe)
+
+    return call
+
+
 @contextmanager
 def planted(cause: str, rank: int) -> Iterator[None]:
-    """Slow down what `cause` names: reading samples on every rank, or forward passes on rank 1."""
-    cut, forward = gradwire.train.loop.cut, gradwire.train.model.LossModel.forward
+    """Slow down what `cause` names: reading samples on every rank, forward passes on the last one, or the link."""
+    loop, model, native = gradwire.train.loop, gradwire.train.model, gradwire.train.engines.native
+    cut, forward, register = loop.cut, model.LossModel.forward, native.register_communication
     if cause == "slow-loader":
-        gradwire.train.loop.cut = slowed(cut)
-    if cause == "straggler" and rank == 1:
-        gradwire.train.model.LossModel.forward = slowed(forward)
+        loop.cut = slowed(cut)
+    if cause == "straggler" and rank == torch.distributed.get_world_size() - 1:
+        model.LossModel.forward = slowed(forward)
+    if cause == "slow-link":
+        native.register_communication = throttled(register)
     yield
-    gradwire.train.loop.cut, gradwire.train.model.LossModel.forward = cut, forward
+    loop.cut, model.LossModel.forward, native.register_communication = cut, forward, register
 
 
 def main() -> None:

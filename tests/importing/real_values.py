@@ -29,6 +29,10 @@ def acting(loaded: dict[str, Any]) -> dict[str, Any]:
             found.pop(f"{section}.device", None)
     if not (found.get("fp16.enabled") or loaded["fp16"]["auto_cast"]):
         found.pop("fp16.auto_cast", None)
+    # The old names, carried over into the new sections while the file is read.
+    old = ("cpu_offload", "cpu_offload_param", "cpu_offload_use_pin_memory", "stage3_gather_fp16_weights_on_model_save")
+    for name in old:
+        found.pop(f"zero_optimization.{name}", None)
     rest = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping")
     others = ("prescale_gradients", "gradient_predivide_factor", "zero_force_ds_cpu_optimizer", "torch_autocast")
     return {
@@ -37,7 +41,7 @@ def acting(loaded: dict[str, Any]) -> dict[str, Any]:
         "communication_data_type": _travels_as(loaded, found),
         **_optimizer(loaded),
         "scheduler": loaded["scheduler"],
-        "scheduler_params": loaded["scheduler_params"],
+        "scheduler_params": _schedule(loaded),
     }
 
 
@@ -56,6 +60,18 @@ def _optimizer(loaded: dict[str, Any]) -> dict[str, Any]:
     params.pop("adam_w_mode", None)
     defaults = {"lr": 1e-3, "weight_decay": 0.0, "betas": [0.9, 0.999], "eps": 1e-8, "torch_adam": False}
     return {"optimizer": "AdamW" if decoupled else "Adam", "params": {**defaults, **params}}
+
+
+def _schedule(loaded: dict[str, Any]) -> dict[str, Any]:
+    """The scheduler's arguments with the defaults of its constructor, deepspeed.runtime.lr_schedules 0.19.8."""
+    common = {"warmup_num_steps": 1000, "warmup_type": "log", "last_batch_iteration": -1}
+    lr = (loaded["optimizer_params"] or {}).get("lr", 1e-3)
+    own = {
+        "WarmupLR": {**common, "warmup_min_lr": 0.0, "warmup_max_lr": lr},
+        "WarmupDecayLR": {**common, "warmup_min_lr": 0.0, "warmup_max_lr": 0.001},
+        "WarmupCosineLR": {**common, "warmup_min_ratio": 0.0, "cos_min_ratio": 0.0001},
+    }
+    return {**own.get(loaded["scheduler"], {}), **(loaded["scheduler_params"] or {})}
 
 
 def _field_names() -> dict[str, str]:

@@ -70,7 +70,12 @@ def test_a_key_that_repeats_the_recipe_is_taken() -> None:
         ("deepspeed", {DEEPSPEED: {"steps_per_print": float("inf")}}, "which JSON cannot say"),
         ("deepspeed", {DEEPSPEED: {"zero_optimization": {"stage": True}}, STRATEGY: "zero1"}, "stage is True, but"),
         ("deepspeed", {DEEPSPEED: {"zero_optimization.stage": 3}}, r"zero_optimization\.stage: no key of deepspeed"),
-        ("deepspeed", {DEEPSPEED: {"scheduler": {"type": "WarmupLR"}}}, "training.scheduler decides"),
+        (
+            "deepspeed",
+            {DEEPSPEED: {"scheduler": {"type": "WarmupLR"}}, "training.scheduler.warmup_steps": 5},
+            "training.scheduler decides",
+        ),
+        ("accelerate", {DEEPSPEED: {"scheduler": {"type": "WarmupLR"}}, STRATEGY: "zero1"}, "scheduler decides"),
         ("accelerate", {DEEPSPEED: {"optimizer": {"type": "Adam"}}, STRATEGY: "zero1"}, "the program builds"),
         ("accelerate", {ACCELERATE: {"num_proceses": 4}}, r"did you mean num_processes\?"),
         ("accelerate", {ACCELERATE: {"num_processes": 4}}, r"num_processes is 4, but training\.num_gpus makes it 2"),
@@ -111,3 +116,12 @@ def test_a_lossy_lowering_leaves_only_the_wrong_keys_out() -> None:
     [field] = [field for field in artifact.report.fields if field.path == DEEPSPEED]
     assert "gradient_clipp1ng" in str(field.note)
     assert "stage is 3" in str(field.note)
+
+
+def test_a_scheduler_of_deepspeeds_own_is_merged_and_said_where_the_recipe_has_none() -> None:
+    own = {"type": "OneCycle", "params": {"cycle_min_lr": 1e-4, "cycle_max_lr": 1e-3}}
+    artifact = lowered("deepspeed", {DEEPSPEED: {"scheduler": own}})
+    assert json.loads(artifact.files["deepspeed.json"])["scheduler"] == own
+    said = {field.path: field for field in artifact.report.fields}
+    for path in ("training.learning_rate", "training.scheduler.type"):
+        assert said[path].outcome == "emulated" and "backends.deepspeed moves it" in str(said[path].note), path

@@ -14,7 +14,7 @@ from gradwire.measure.rows import Row, read_rows
 def read(tmp_path: Path, text: str, name: str = "rows.csv", **columns: str) -> list[Row]:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
-    return read_rows(path, **columns)
+    return list(read_rows(path, **columns).rows)
 
 
 def pairs(rows: list[Row]) -> list[tuple[int, float]]:
@@ -44,20 +44,47 @@ def test_json_is_a_list_of_objects_or_pairs(tmp_path: Path, text: str) -> None:
 
 
 def test_every_bad_row_is_named_with_its_line(tmp_path: Path) -> None:
-    text = "n,throughput\n1,100\n\n0,5\n2.0,-1\nthree,nan\n4,1_000\n5,\n6,inf\n"
+    text = "n,throughput\n1,100\n\n0,5\n2.0,-1\nthree,12 tok/s\n4,1_000\n5,1 234\n6,inf\n"
     with pytest.raises(UsageError) as refusal:
         read(tmp_path, text)
     lines = str(refusal.value).splitlines()
     assert [line.partition("rows.csv: ")[2] for line in lines[:-1]] == [
         "line 4: n: '0' is not a whole number of GPUs, at least 1",
         "line 5: n: '2.0' is not a whole number of GPUs, at least 1",
-        "line 5: throughput: '-1' is not a finite number above 0",
+        "line 5: throughput: '-1' is not a finite number above 0 (k, M, G or T may follow it, no unit)",
         "line 6: n: 'three' is not a whole number of GPUs, at least 1",
-        "line 6: throughput: 'nan' is not a finite number above 0",
-        "line 7: throughput: '1_000' is not a finite number above 0",
-        "line 8: throughput: nothing is not a finite number above 0",
-        "line 9: throughput: 'inf' is not a finite number above 0",
+        "line 6: throughput: '12 tok/s' is not a finite number above 0 (k, M, G or T may follow it, no unit)",
+        "line 7: throughput: '1_000' is not a finite number above 0 (k, M, G or T may follow it, no unit)",
+        "line 8: throughput: '1 234' is not a plain number; write it without separators, and a point before decimals",
+        "line 9: throughput: 'inf' is not a finite number above 0 (k, M, G or T may follow it, no unit)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("12.3k", 12_300.0), ("1.2M", 1.2e6), ("3 G", 3e9), ("1e3K", 1e6), ("0.5T", 5e11)]
+)
+def test_a_rate_may_have_a_prefix(tmp_path: Path, text: str, rate: float) -> None:
+    assert pairs(read(tmp_path, f"n,throughput\n1,{text}\n")) == [(1, pytest.approx(rate))]
+
+
+@pytest.mark.parametrize("text", ["12.3m", "12.3kk", "k", "12.3 tokens", "1,5"])
+def test_what_is_no_rate_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UsageError, match="no row was used"):
+        read(tmp_path, f'n,throughput\n1,100\n2,"{text}"\n')
+
+
+def test_rows_without_a_throughput_are_left_out_and_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("n,throughput\n1,100\n2,\n4,NaN\n8,n/a\n16,1000\n32,-\n")
+    found = read_rows(path)
+    assert pairs(list(found.rows)) == [(1, 100.0), (16, 1000.0)]
+    assert found.left_out == ("line 3", "line 4", "line 5", "line 7")
+    path.write_text("n,throughput\n1,\n2,nan\n")
+    with pytest.raises(UsageError, match="no row has a throughput: throughput is empty in all 2"):
+        read_rows(path)
+    path = tmp_path / "rows.json"
+    path.write_text('[{"n": 1, "throughput": 5}, {"n": 2, "throughput": null}, {"n": 4}, {"n": 8, "throughput": NaN}]')
+    assert read_rows(path).left_out == ("row 2", "row 3", "row 4")
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,9 @@ def test_places_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot be written"):
         StepWriter(tmp_path / "file" / "steps.jsonl")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UsageError, match="cannot be read as steps: is not a regular file"):
+        read_steps(tmp_path / "pipe")
     if os.access("/dev/full", os.W_OK):
         (tmp_path / "steps.jsonl").symlink_to("/dev/full")
         with StepWriter(tmp_path / "steps.jsonl") as writer, pytest.raises(UsageError, match="No space left"):

@@ -110,6 +110,7 @@ def _valid_documents(draw: DrawFn) -> dict[str, Any]:
         "gradient_clip": draw(st.sampled_from([None, 0.5, 1.0])),
         "batch_size_per_gpu": chunks * draw(st.integers(1, 4)),
         "gradient_accumulation": draw(st.integers(1, 8)),
+        "loss_weighting": draw(st.sampled_from(["micro-batch", "token"])),
         "num_gpus": stages * ranks,
         "gradient_checkpointing": draw(st.booleans()),
         "compile": draw(st.booleans()),
@@ -117,6 +118,8 @@ def _valid_documents(draw: DrawFn) -> dict[str, Any]:
         "seed": draw(st.integers(0, 4294967295)),
         **draw(_optimizers()),
     }
+    formats = [None, "fp32", "bf16"] if training["precision"].startswith("bf16") else [None, "fp32"]
+    training["gradient_accumulation_dtype"] = draw(st.sampled_from(formats))
     training["flash_attention"] = training["precision"] != "fp32" and draw(st.booleans())
     training["gradient_checkpointing_reentrant"] = (
         training["gradient_checkpointing"] and stages == 1 and draw(st.booleans())
@@ -134,7 +137,11 @@ def _valid_documents(draw: DrawFn) -> dict[str, Any]:
         "summary": draw(st.sampled_from([None, "drawn"])),
         "model": draw(_models(tied=stages == 1, layers=max(4, stages * (3 if pipeline else 1)))),
         "training": training,
-        "communication": {"compression": draw(_compressions(method, max_steps)), "overlap": overlap},
+        "communication": {
+            "dtype": draw(st.sampled_from([None, "fp32", "bf16"])) if method == "none" else None,
+            "compression": draw(_compressions(method, max_steps)),
+            "overlap": overlap,
+        },
         "parallelism": {
             "data": {"strategy": strategy, **draw(_shardings(strategy, stages, ranks, on_cpu=on_cpu))},
             "pipeline": pipeline,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from gradwire.cli.cells import Attempt, Comparing, next_attempt, run_attempt
 from gradwire.cli.folders import plain_name, reserved_folder
-from gradwire.cli.gate import add_gate, earlier_comparison, gate, given_baseline
+from gradwire.cli.gate import add_gate, check_kept, earlier_comparison, gate, given_baseline
 from gradwire.cli.options import (
     BACKEND_NAMES,
     add_changes,
@@ -76,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run every cell, write the comparison, print it; return 1 when a cell failed."""
     earlier, baseline = earlier_comparison(arguments), given_baseline(arguments)
+    check_kept(arguments)
     _fill(arguments, earlier)
     if arguments.steps is not None:
         arguments.sets = [*arguments.sets, f"training.max_steps={arguments.steps}"]

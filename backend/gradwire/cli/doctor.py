@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradwire.cli.options import add_json
+from gradwire.cli.options import add_json, file_path
 from gradwire.cli.output import note, plain, say, say_json, wrapped
 from gradwire.errors import EnvironmentNotFit, UsageError
 
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """--full, --peak and --out."""
     parser.add_argument("--full", action="store_true", help="also start torch, which takes seconds")
     parser.add_argument("--peak", action="store_true", help="measure matrix products instead; takes seconds")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="with --peak: write it to FILE (JSON), for runs")
+    parser.add_argument("--out", type=file_path, metavar="FILE", help="with --peak: write it to FILE (JSON), for runs")
     add_json(parser)
 
 

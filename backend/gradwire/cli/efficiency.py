@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from gradwire.cli.options import add_json, positive_integer, positive_number, share
+from gradwire.cli.options import add_json, file_path, positive_integer, positive_number, share
 from gradwire.cli.output import note, say, say_json
 from gradwire.errors import ThresholdNotMet, UsageError
 
@@ -27,7 +26,9 @@ EXAMPLES = """\
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The numbers, and the threshold."""
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE", help="CSV or JSON of (GPUs, throughput) rows")
+    parser.add_argument(
+        "file", nargs="?", type=file_path, metavar="FILE", help="CSV or JSON of (GPUs, throughput) rows"
+    )
     parser.add_argument("--baseline", type=_throughput, metavar="T", help="throughput on M GPUs")
     parser.add_argument(
         "--baseline-num-gpus", type=positive_integer, default=1, metavar="M", help="GPUs of the baseline (1)"
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--scaling", choices=("weak", "strong"), default="weak", help="what the rows are: decides the fitted law (weak)"
     )
-    group.add_argument("--chart", type=Path, metavar="FILE", help="write the efficiencies as a .svg or .png")
+    group.add_argument("--chart", type=file_path, metavar="FILE", help="write the efficiencies as a .svg or .png")
     add_json(parser)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradwire.cli.options import share
+from gradwire.cli.options import file_path, share
 from gradwire.cli.output import note
 from gradwire.errors import ThresholdNotMet, UsageError
 
@@ -19,7 +18,7 @@ def add_gate(parser: argparse.ArgumentParser) -> None:
     """--baseline and --fail-below; --baseline-throughput and --baseline-num-gpus."""
     group = parser.add_argument_group("what to hold it against")
     group.add_argument(
-        "--baseline", type=Path, metavar="FILE", help="comparison.json of an earlier comparison, for --fail-below"
+        "--baseline", type=file_path, metavar="FILE", help="comparison.json of an earlier comparison, for --fail-below"
     )
     group.add_argument(
         "--fail-below",
@@ -65,6 +64,18 @@ def earlier_comparison(arguments: argparse.Namespace) -> Comparison | None:
     if arguments.fail_below is None:
         raise UsageError("--baseline FILE needs --fail-below X, such as 0.95")
     return read_document(arguments.baseline, "comparison", Comparison)
+
+
+def check_kept(arguments: argparse.Namespace) -> None:
+    """Raise UsageError where the comparison in --out would take the place of the one that it is held against."""
+    if arguments.out is None or arguments.baseline is None:
+        return
+    written = arguments.out / "comparison.json"
+    if written.exists() and arguments.baseline.exists() and written.samefile(arguments.baseline):
+        raise UsageError(
+            f"--out {arguments.out}: its comparison.json is the --baseline, and the new one would take its place; "
+            "give --out another folder"
+        )
 
 
 def gate(before: Comparison, after: Comparison, arguments: argparse.Namespace) -> tuple[int, dict[str, Any]]:

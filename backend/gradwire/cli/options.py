@@ -177,6 +177,20 @@ def folder_path(text: str) -> Path:
     return Path(text)
 
 
+def file_path(text: str) -> Path:
+    """Return `text` as the path of a file."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty; name a file")
+    return Path(text)
+
+
+def existing_path(text: str) -> Path:
+    """Return `text` as a path that is read; an empty one would mean the working folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty; name a file, or a folder (. for this one)")
+    return Path(text)
+
+
 def recipe_reference(text: str) -> str:
     """Return `text`, a preset's name or a path."""
     if not text:

@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from gradwire.cli.gate import add_gate, earlier_comparison, gate, given_baseline
-from gradwire.cli.options import add_json
+from gradwire.cli.gate import add_gate, check_kept, earlier_comparison, gate, given_baseline
+from gradwire.cli.options import add_json, existing_path, file_path, folder_path
 from gradwire.cli.output import plain, say, say_json, screen_width
 
 DESCRIPTION = """\
@@ -24,11 +24,18 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """RUN..., where to write, and the gate."""
     parser.add_argument(
-        "runs", metavar="RUN", nargs="+", type=Path, help="a measurement.json, or a folder with some in it or below it"
+        "runs",
+        metavar="RUN",
+        nargs="+",
+        type=existing_path,
+        help="a measurement.json, or a folder with some in it or below it",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as one page to FILE")
+    parser.add_argument("--html", type=file_path, metavar="FILE", help="write the report as one page to FILE")
     parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="write comparison.json, the charts (SVG, PNG) and report.html to DIR"
+        "--out",
+        type=folder_path,
+        metavar="DIR",
+        help="write comparison.json, the charts (SVG, PNG) and report.html to DIR",
     )
     add_json(parser)
     add_gate(parser)
@@ -43,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     from gradwire.measure.document import check_target, write_text
 
     earlier, baseline = earlier_comparison(arguments), given_baseline(arguments)
+    check_kept(arguments)
     page = arguments.html if arguments.html is not None else arguments.out and arguments.out / "report.html"
     beside = Path() if page is None else page.parent
     files = find_measurements(arguments.runs)

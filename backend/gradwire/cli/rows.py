@@ -10,9 +10,13 @@ from gradwire.cli.output import note, say, say_json, screen_width, wrapped
 from gradwire.errors import ThresholdNotMet
 
 if TYPE_CHECKING:
+    from gradwire.compare.bars import Bar
     from gradwire.measure.curve import Curve, Point
     from gradwire.measure.fits import Fit
     from gradwire.measure.interval import Interval
+
+_MOST_BARS = 40
+_MOST_PLACES = 10
 
 
 def run_rows(arguments: argparse.Namespace) -> int:
@@ -20,9 +24,9 @@ def run_rows(arguments: argparse.Namespace) -> int:
     from gradwire.measure.curve import curves_of
     from gradwire.measure.rows import read_rows
 
-    rows = read_rows(arguments.file, size_name=arguments.size_column, throughput_name=arguments.throughput_column)
+    read = read_rows(arguments.file, size_name=arguments.size_column, throughput_name=arguments.throughput_column)
     given = None if arguments.baseline is None else (arguments.baseline_num_gpus, arguments.baseline)
-    curves = curves_of(rows, scaling=arguments.scaling, baseline=given)
+    curves = curves_of(read.rows, scaling=arguments.scaling, baseline=given)
     below = [
         f"{_name(curve, point)} {point.graded.scaling_efficiency:.1%}"
         for curve in curves
@@ -31,7 +35,7 @@ def run_rows(arguments: argparse.Namespace) -> int:
         and point.graded is not None
         and point.graded.scaling_efficiency < arguments.fail_below
     ]
-    notes = _notes(curves)
+    notes = [*_left_out(read.left_out), *_notes(curves)]
     if arguments.chart is not None:
         from gradwire.compare.curve_chart import write_chart
 
@@ -42,6 +46,7 @@ def run_rows(arguments: argparse.Namespace) -> int:
                 "file": str(arguments.file),
                 "scaling": arguments.scaling,
                 "curves": [_plain(curve) for curve in curves],
+                "left_out": list(read.left_out),
                 "notes": notes,
                 "fail_below": arguments.fail_below,
                 "met": not below,
@@ -88,11 +93,28 @@ def _say(curves: Sequence[Curve], notes: Sequence[str], arguments: argparse.Name
                 say(wrapped(_fit_in_words(fit, curve), indent=4, first="  - "))
         say()
     if bars:
-        say(bars_text(bars, width=screen_width()))
+        shown = _spread(bars)
+        say(bars_text(shown, width=screen_width()))
+        if len(shown) < len(bars):
+            say(f"  - bars of {len(shown)} of {len(bars)} sizes; the table has all")
     for line in notes:
         say(wrapped(line, indent=4, first="  - "))
     if arguments.chart is not None:
         say(str(arguments.chart))
+
+
+def _spread(bars: Sequence[Bar]) -> list[Bar]:
+    """As many as fit on a screen, evenly chosen, with the first and the last."""
+    if len(bars) <= _MOST_BARS:
+        return list(bars)
+    return [bars[round(number * (len(bars) - 1) / (_MOST_BARS - 1))] for number in range(_MOST_BARS)]
+
+
+def _left_out(places: Sequence[str]) -> list[str]:
+    if not places:
+        return []
+    listed = ", ".join(places[:_MOST_PLACES]) + (", ..." if len(places) > _MOST_PLACES else "")
+    return [f"{len(places)} {'row has' if len(places) == 1 else 'rows have'} no throughput, left out: {listed}"]
 
 
 def _name(curve: Curve, point: Point) -> str:

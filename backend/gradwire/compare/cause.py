@@ -63,9 +63,9 @@ def causes_of(split: TimeSplit | None, situation: Situation, *, explains_loss: b
     For each part that is its seconds less the baseline's (strong scaling: less the baseline's share of them, its
     seconds x its size / this size), so that over all parts these add up to what the step takes beyond ideal; only the
     wait for input counts whole, since removing it would bring that much at any size.
-    Otherwise, and without a baseline's split, parts are ranked by their seconds. More processes than cores come first
-    in any case: nothing else can be told apart then. Without a split only what the sizes alone say is returned, and
-    that no split was recorded.
+    Otherwise, and without a baseline's split, parts are ranked by their seconds. More processes than cores come before
+    whatever they may have caused themselves; see `_beyond_crowding`. Without a split only what the sizes alone say is
+    returned, and that no split was recorded.
     """
     crowd = crowded(situation)
     found = [] if crowd is None else [_cause(crowd, None, None)]
@@ -86,7 +86,20 @@ def causes_of(split: TimeSplit | None, situation: Situation, *, explains_loss: b
         finding = rule.explain(amount, amount / step, split, situation)
         ranked.append((finding.is_root, amount, _cause(finding, amount, step, is_growth=is_growth)))
     ranked.sort(key=lambda entry: (not entry[0], -entry[1]))
-    return [*found, *_merged([cause for _, _, cause in ranked])]
+    causes = _merged([cause for _, _, cause in ranked])
+    beyond = [cause for cause in causes[:1] if crowd is not None and _beyond_crowding(cause, situation)]
+    return [*beyond, *found, *causes[len(beyond) :]]
+
+
+def _beyond_crowding(cause: Cause, situation: Situation) -> bool:
+    """Return whether `cause` takes more of the step than its processes' waits for a core can.
+
+    Of p processes on c cores each has a core for c/p of the time at least, so up to 1 - c/p of the step is waiting for
+    one, and shows as any of the parts; slower compute is the crowd itself, whatever its share.
+    """
+    return (
+        cause.kind != "slow-compute" and (cause.share or 0.0) > 1 - situation.cpu_count / situation.processes_per_node
+    )
 
 
 def _ideal(part: str, situation: Situation) -> float:

@@ -51,6 +51,7 @@ _LOG_FROM_RATIO = 8
 _ASIDE_POINTS = 5
 # Where nothing is lower, the axis starts here, so that the grades are not a narrow strip.
 _ROOM_BELOW = 0.4
+_MOST_TICKS = 12
 # An interval from two repeats can reach far beyond what matters.
 _HIGHEST_SHARE = 1.5
 
@@ -234,12 +235,24 @@ def size_axis(axes: Axes, sizes: Sequence[int], *, also_y: bool = False) -> None
         axes.set_xscale("log", base=2)
         if also_y:
             axes.set_yscale("log")
-    axes.set_xticks(sizes, labels=[str(size) for size in sizes], minor=False)
+    named = _apart(sizes)
+    axes.set_xticks(named, labels=[str(size) for size in named], minor=False)
     axes.minorticks_off()
     room = 1.15 if _is_wide(sizes) else 1
     step = 0 if _is_wide(sizes) else max(0.2, (sizes[-1] - sizes[0]) * 0.08)
     axes.set_xlim(sizes[0] / room - step, sizes[-1] * room + step)
     axes.set_xlabel("processes")
+
+
+def _apart(sizes: Sequence[int]) -> list[int]:
+    """The smallest and the largest of `sizes`, and those between that leave room for each other's names."""
+    places = [math.log(size) if _is_wide(sizes) else size for size in sizes]
+    room = (places[-1] - places[0]) / _MOST_TICKS
+    kept = [0]
+    for number in range(1, len(sizes) - 1):
+        if places[number] - places[kept[-1]] >= room and places[-1] - places[number] >= room:
+            kept.append(number)
+    return [sizes[number] for number in kept] + ([sizes[-1]] if len(sizes) > 1 else [])
 
 
 def _is_wide(sizes: Sequence[int]) -> bool:

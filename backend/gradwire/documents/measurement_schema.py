@@ -207,6 +207,17 @@ class Energy(Struct, frozen=True, kw_only=True):
     """Why joules is null; null when it is not."""
 
 
+class Batches(Struct, frozen=True, kw_only=True):
+    """What each optimizer step was taken over, all ranks and micro-steps together; one entry per step."""
+
+    sequences: list[int]
+    """Sequences that the step's gradient is made of, as the backend counts them."""
+    labels: list[int]
+    """Labels that counted in the step's loss."""
+    text_checksums: list[int]
+    """Sum of the CRC-32s of the step's micro-batches: equal where two runs read the same text."""
+
+
 class Utilization(Struct, frozen=True, kw_only=True):
     """Model FLOP/s against the device's peak."""
 
@@ -298,5 +309,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
     """Idle share of the steps of a pipeline; null without one."""
     energy: Energy | None = None
     """What the devices took, as they report it; null where nobody asked them."""
+    batches: Batches | None = None
+    """What each optimizer step was taken over; null where a run did not record it."""
     learning_rates: list[float] = field(default_factory=list)
     """Learning rate that each step was taken with, as the optimizer held it; empty where a run did not record it."""

@@ -34,6 +34,8 @@ class Data(Struct, frozen=True, kw_only=True):
 
     path: str | None = None
     """A text file, or a folder whose text files are read in name order. Absent: the source files of the Python standard library."""
+    min_labels: int | None = None
+    """Fewest labels that count in a sequence. Each sequence then has a number of them between this and model.sequence_length, drawn from the seed; the rest is left out of the loss, as prompts and padding are in fine-tuning. Absent: every token's label counts."""
 
 
 class Scheduler(Struct, frozen=True, kw_only=True):
@@ -205,6 +207,10 @@ class Training(Struct, frozen=True, kw_only=True):
     """Sequences per rank in one forward pass (the micro-batch)."""
     gradient_accumulation: int = 1
     """Micro-batches per optimizer step and data-parallel rank."""
+    gradient_accumulation_dtype: Literal["fp32", "bf16"] | None = None
+    """Number format in which gradients are added up over micro-steps. Absent: the backend's own, which is fp32 where torch's autocast or fully_shard keeps fp32 weights, and bf16 in DeepSpeed's bf16-mixed and with bf16-true."""
+    loss_weighting: Literal["micro-batch", "token"] = "micro-batch"
+    """What counts equally in a step's loss. micro-batch: each micro-batch of each rank, whose loss is the mean over its labels. token: each label, so that the loss is the sum over all labels of all ranks and micro-steps divided by their number. The same where every micro-batch has equally many labels."""
     global_batch_size: int | None = None
     """Sequences per optimizer step over all ranks, as a check: batch_size_per_gpu x gradient_accumulation x data-parallel size must equal it. Absent: derived."""
     num_gpus: int = 1
@@ -228,6 +234,8 @@ class Training(Struct, frozen=True, kw_only=True):
 class Communication(Struct, frozen=True, kw_only=True):
     """How gradients are averaged between ranks."""
 
+    dtype: Literal["fp32", "bf16", "fp16"] | None = None
+    """Number format in which full gradients travel between ranks. Absent: that in which the backward pass leaves them (fully_shard under mixed precision: fp32). For 16 bits under DDP the same as compression.method fp16 or bf16."""
     compression: Compression = field(default_factory=lambda: Compression())
     """What is sent instead of the full gradient."""
     overlap: Overlap = field(default_factory=lambda: Overlap())

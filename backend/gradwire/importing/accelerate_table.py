@@ -34,6 +34,9 @@ def carry_accelerate(reading: Reading, *, is_deepspeed: bool) -> Iterator[Carrie
         value=_PRECISIONS.get(str(precision.value or "no"), "bf16-mixed"),
         sources=(precision,),
     )
+    compiler = reading.values.get("dynamo_config.dynamo_backend")
+    if compiler is not None and compiler.value == "INDUCTOR":
+        yield Carried(path="training.compile", value=True, sources=(compiler,), note="the program compiles")
 
 
 def accelerate_at(reading: Reading, path: str) -> Effective:

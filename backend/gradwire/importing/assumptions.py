@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from gradwire.documents.recipe_schema import Recipe
 from gradwire.importing.entry import Assumption, Carried
+from gradwire.importing.keeping import Kept
 
 _SCRIPT = "the training script decides it"
 _NEVER_SAID: tuple[tuple[str, str], ...] = (
@@ -13,6 +14,7 @@ _NEVER_SAID: tuple[tuple[str, str], ...] = (
     ("data.path", "the training script brings the data"),
     ("training.optimizer", "no file names an optimizer: the training script makes it"),
     ("training.learning_rate", _SCRIPT),
+    ("training.scheduler.type", "no file names a schedule: the training script makes it"),
     ("training.weight_decay", _SCRIPT),
     ("training.gradient_clip", _SCRIPT),
     ("training.batch_size_per_gpu", "the training script's loader decides it"),
@@ -24,10 +26,17 @@ _NEVER_SAID: tuple[tuple[str, str], ...] = (
 )
 
 
-def assumptions_of(carried: Iterable[Carried]) -> tuple[Assumption, ...]:
+def assumptions_of(carried: Iterable[Carried], kept: Iterable[Kept]) -> tuple[Assumption, ...]:
     """Return what rests on something that is not known here, and what keeps the recipe's default."""
     carried = tuple(carried)
-    return (*_assumed(carried), *_left_open({each.path for each in carried}))
+    return (*_assumed(carried), *_kept(kept), *_left_open({each.path for each in carried}))
+
+
+def _kept(kept: Iterable[Kept]) -> Iterator[Assumption]:
+    for each in kept:
+        if each.refused is None and each.effective.origin == "assumed":
+            path = f"backends.{each.section}.{each.effective.path}"
+            yield Assumption(path=path, value=each.effective.value, why=each.effective.note or "not known here")
 
 
 def _assumed(carried: Iterable[Carried]) -> Iterator[Assumption]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradwire.importing.entry import Carried
+from gradwire.importing.sharding_table import carry_zero_sharding
 from gradwire.targets.batch import MICRO, STEPS, Batch
 from gradwire.targets.comparable import at, data_type, optimizer_kind
 from gradwire.targets.effective import Effective, Reading
@@ -39,6 +40,7 @@ def carry_deepspeed(reading: Reading, batch: Batch) -> Iterator[Carried]:
     )
     yield from _precision(reading)
     yield from _optimizer(reading)
+    yield from carry_zero_sharding(reading)
 
 
 def _batch(reading: Reading, batch: Batch) -> Iterator[Carried]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from gradwire.documents.recipe_schema import Recipe
 from gradwire.errors import CannotImport, UsageError
 from gradwire.importing.accelerate_job import AccelerateJob, accelerate_job
 from gradwire.importing.accelerate_table import carry_accelerate
@@ -12,16 +13,18 @@ from gradwire.importing.account import account
 from gradwire.importing.assumptions import assumptions_of
 from gradwire.importing.deepspeed_table import OPTIMIZERS, carry_deepspeed
 from gradwire.importing.entry import Assumption, Carried, Entry
-from gradwire.importing.keeping import Kept, Values, Wanted, keep_rest
+from gradwire.importing.keeping import Kept, Values, Wanted
 from gradwire.importing.lowered import Target
 from gradwire.importing.processes import Processes, processes_of
+from gradwire.importing.settling import fitting_schedule, settled, values_of
+from gradwire.importing.sharding_table import carry_fsdp
 from gradwire.importing.trainer_table import carry_trainer
 from gradwire.plan import Backend
 from gradwire.targets.accelerate_plugin import plugin_reading
 from gradwire.targets.batch import Batch, NoBatch, batch_of
-from gradwire.targets.comparable import comparable_deepspeed, optimizer_kind
-from gradwire.targets.deepspeed_effective import read_deepspeed
-from gradwire.targets.effective import Passed, Reading
+from gradwire.targets.comparable import comparable_deepspeed, optimizer_kind, same
+from gradwire.targets.deepspeed_effective import default_of, read_deepspeed
+from gradwire.targets.effective import Effective, Passed, Reading
 from gradwire.targets.job import Job
 
 
@@ -52,10 +55,13 @@ def import_job(job: Job, *, allow_lossy: bool = False) -> Imported:
     _check_accepted([*(accelerate.reading.refused if accelerate else ()), *(deepspeed.refused if deepspeed else ())])
     processes = processes_of(job, accelerate, deepspeed)
     batch = _settled_batch(deepspeed, processes)
-    carried = [*_carried(job, accelerate, deepspeed, batch), *processes.carried]
-    values: Values = {tuple(each.path.split(".")): each.value for each in carried}
-    target = _target(job, accelerate, values, processes)
-    values, kept = keep_rest(values, _wanted(accelerate, deepspeed, batch, target), target)
+    carried = [*_carried(job, accelerate, deepspeed, batch, processes), *processes.carried]
+    target = _target(job, accelerate, values_of(carried), processes)
+    schedule = fitting_schedule(deepspeed, batch, carried, target)
+    carried = [*(each for each in carried if each.path not in {new.path for new in schedule}), *schedule]
+    wanted = tuple(_wanted(accelerate, deepspeed, batch, target, carried))
+    carried, values, kept = settled(carried, wanted, target)
+    kept += _lost_optimizer_keys(deepspeed, target, carried)
     readings = [each for each in (deepspeed, accelerate.reading if accelerate else None) if each is not None]
     entries = account(job, readings, carried, kept, processes.launch_words)
     refused = [each for each in entries if each.outcome == "refused"]
@@ -64,7 +70,7 @@ def import_job(job: Job, *, allow_lossy: bool = False) -> Imported:
     return Imported(
         values=values,
         entries=entries,
-        assumptions=assumptions_of(carried),
+        assumptions=assumptions_of(carried, kept),
         carried=tuple(carried),
         kept=tuple(kept),
         lower_options=("--backend", target.backend, *processes.lower_options),
@@ -74,10 +80,28 @@ def import_job(job: Job, *, allow_lossy: bool = False) -> Imported:
 
 def _deepspeed_reading(job: Job, accelerate: AccelerateJob | None) -> Reading | None:
     if job.deepspeed is not None:
-        return read_deepspeed(job.deepspeed, job)
+        return _with_total_steps(read_deepspeed(job.deepspeed, job))
     if accelerate is not None and accelerate.is_deepspeed:
         return plugin_reading(accelerate.reading)
     return None
+
+
+def _with_total_steps(reading: Reading) -> Reading:
+    """A schedule that falls needs the steps of the run, which the Trainer counts and a recipe says."""
+    path, kind = "scheduler.params.total_num_steps", reading.value("scheduler.type")
+    if path in reading.values or kind not in ("WarmupDecayLR", "WarmupCosineLR"):
+        return reading
+    written = next((each for each in reading.idle if each.path == path), None)
+    steps = Effective(
+        path=path,
+        value=Recipe().training.max_steps,
+        origin="assumed",
+        document=written.document if written is not None else None,
+        member=written.member if written is not None else None,
+        note="the steps of the run are not known here; training.max_steps of the recipe",
+    )
+    idle = tuple(each for each in reading.idle if each is not written)
+    return replace(reading, values={**reading.values, path: steps}, idle=idle)
 
 
 def _check_accepted(refused: Iterable[Passed]) -> None:
@@ -104,12 +128,18 @@ def _settled_batch(deepspeed: Reading | None, processes: Processes) -> Batch | N
 
 
 def _carried(
-    job: Job, accelerate: AccelerateJob | None, deepspeed: Reading | None, batch: Batch | None
+    job: Job,
+    accelerate: AccelerateJob | None,
+    deepspeed: Reading | None,
+    batch: Batch | None,
+    processes: Processes,
 ) -> Iterable[Carried]:
     if deepspeed is not None and batch is not None:
         yield from carry_deepspeed(deepspeed, batch)
     if accelerate is not None:
         yield from carry_accelerate(accelerate.reading, is_deepspeed=deepspeed is not None)
+        if accelerate.kind == "FSDP":
+            yield from carry_fsdp(accelerate.reading, num_processes=processes.world, num_nodes=processes.num_nodes)
     yield from carry_trainer(job, deepspeed)
 
 
@@ -120,27 +150,54 @@ def _target(job: Job, accelerate: AccelerateJob | None, values: Values, processe
 
 
 def _wanted(
-    accelerate: AccelerateJob | None, deepspeed: Reading | None, batch: Batch | None, target: Target
+    accelerate: AccelerateJob | None,
+    deepspeed: Reading | None,
+    batch: Batch | None,
+    target: Target,
+    carried: Iterable[Carried],
 ) -> Iterable[Wanted]:
     if deepspeed is not None:
-        free = _free_of_deepspeed(deepspeed, target)
+        is_scheduled = any(each.path == "training.scheduler.type" for each in carried)
+        free = _free_of_deepspeed(deepspeed, target, is_scheduled=is_scheduled)
         yield Wanted(section="deepspeed", values=comparable_deepspeed(deepspeed, batch), free=free)
     if accelerate is not None:
         yield Wanted(section="accelerate", values=accelerate.reading.values, free=accelerate.free)
 
 
-def _free_of_deepspeed(deepspeed: Reading, target: Target) -> tuple[str, ...]:
+def _free_of_deepspeed(deepspeed: Reading, target: Target, *, is_scheduled: bool) -> tuple[str, ...]:
     """Return the sections of DeepSpeed's configuration that a lowered recipe need not have the same."""
     free = []
     if target.backend == "accelerate" or "optimizer.type" not in deepspeed.values:
         # The program makes the optimizer, from the recipe where that says which.
         free.append("optimizer")
+        free += ["scheduler"] if is_scheduled else []
+        free += ["zero_force_ds_cpu_optimizer"] if target.backend == "accelerate" else []
     elif optimizer_kind(deepspeed) not in OPTIMIZERS:
         free.append("optimizer.params")
+    if is_scheduled and "scheduler.type" not in deepspeed.values:
+        # The Trainer makes the schedule, from its arguments.
+        free += ["scheduler", "optimizer.params.lr"]
     if deepspeed.value("zero_optimization.stage", 0) == 0:
         # Autocast takes the place of DeepSpeed's own 16-bit modes, which are refused by their own names.
         free += ["torch_autocast"] if _is_half(deepspeed) else []
     return tuple(free)
+
+
+def _lost_optimizer_keys(deepspeed: Reading | None, target: Target, carried: Iterable[Carried]) -> list[Kept]:
+    """Return the refusals of the optimizer's keys that a program which makes it from the recipe does not get."""
+    if deepspeed is None or "optimizer.type" not in deepspeed.values:
+        return []
+    if target.backend != "accelerate" and optimizer_kind(deepspeed) in OPTIMIZERS:
+        return []
+    said = {source.path for each in carried for source in each.sources}
+    reason = f"a recipe has no such key, and its optimizers are {', '.join(OPTIMIZERS)}"
+    return [
+        Kept(section="deepspeed", effective=effective, refused=reason)
+        for path, effective in deepspeed.values.items()
+        if path.startswith("optimizer.") and path not in said
+        if path != "optimizer.type" or target.backend == "accelerate"
+        if not same(effective.value, default_of(path, deepspeed.values))
+    ]
 
 
 def _is_half(deepspeed: Reading) -> bool:

@@ -27,6 +27,7 @@ _WITHOUT_OPTIMIZER: tuple[tuple[str, str, Any], ...] = (
     ("weight_decay", "training.weight_decay", 0.0),
 )
 _OPTIMIZERS = {"adamw_torch": "AdamW", "adamw_torch_fused": "AdamW", "sgd": "SGD"}
+_SCHEDULES = {"constant": "constant", "constant_with_warmup": "constant", "linear": "linear", "cosine": "cosine"}
 _NO_DECAY = "the Trainer decays neither biases nor norms; a recipe decays every parameter"
 
 
@@ -49,6 +50,8 @@ def carry_trainer(job: Job, deepspeed: Reading | None) -> Iterator[Carried]:
             yield _precision(trainer)
     if deepspeed is None or "optimizer.type" not in deepspeed.values:
         yield from _optimizer(trainer)
+    if deepspeed is None or "scheduler.type" not in deepspeed.values:
+        yield from _schedule(trainer)
 
 
 def trainer_entries(job: Job, carried: Iterable[Carried], filled: Iterable[Effective]) -> Iterator[Entry]:
@@ -100,6 +103,15 @@ def _precision(trainer: Document) -> Carried:
             return Carried(path="training.precision", value=f"{name}-mixed", sources=(source,))
     sources = (_argument(trainer, "bf16", False), _argument(trainer, "fp16", False))
     return Carried(path="training.precision", value="fp32", sources=sources)
+
+
+def _schedule(trainer: Document) -> Iterator[Carried]:
+    kind, steps = _argument(trainer, "lr_scheduler_type", "linear"), _argument(trainer, "warmup_steps", 0)
+    if str(kind.value) not in _SCHEDULES:
+        return
+    yield Carried(path="training.scheduler.type", value=_SCHEDULES[str(kind.value)], sources=(kind,))
+    if isinstance(steps.value, int) and kind.value != "constant":
+        yield Carried(path="training.scheduler.warmup_steps", value=steps.value, sources=(steps,))
 
 
 def _optimizer(trainer: Document) -> Iterator[Carried]:

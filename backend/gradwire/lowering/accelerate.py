@@ -31,7 +31,13 @@ from gradwire.lowering.deepspeed_account import (
 from gradwire.lowering.deepspeed_document import deepspeed_document
 from gradwire.lowering.extras import Target, dotted_keys, merge_extras, refuse_extras
 from gradwire.lowering.fields import Outcome, Refusal, emulated, exact, unused
-from gradwire.lowering.keys import ACCELERATE_KEYS, ACCELERATE_KEYS_BELOW
+from gradwire.lowering.keys import ACCELERATE_KEYS, ACCELERATE_KEYS_BELOW, FSDP1_KEYS
+from gradwire.lowering.number_formats import (
+    label_outcomes,
+    refuse_accelerate_fsdp_formats,
+    refuse_torch_formats,
+    torch_format_outcomes,
+)
 from gradwire.lowering.placement import Placement, endpoint
 from gradwire.lowering.program import in_program, program_words
 from gradwire.lowering.sharding import unused_sharding
@@ -100,8 +106,9 @@ def build(plan: Plan, placement: Placement, program: tuple[str, ...] | None) -> 
 def _torch_refusals(plan: Plan) -> list[Refusal]:
     found = refuse_pipeline(plan, "Accelerate has no pipeline schedule for training")
     found += refuse_fp16_on_cpu(plan, "Accelerate has no fp16 on a CPU")
+    found += refuse_torch_formats(plan)
     if plan.recipe.parallelism.data.strategy == "fsdp":
-        found += refuse_ddp_settings(plan) + accelerate_fsdp_refusals(plan)
+        found += refuse_ddp_settings(plan) + accelerate_fsdp_refusals(plan) + refuse_accelerate_fsdp_formats(plan)
     return found
 
 
@@ -139,8 +146,14 @@ def _target(plan: Plan) -> Target:
         known=ACCELERATE_KEYS,
         decided=decided,
         forbidden=forbidden,
-        known_below=ACCELERATE_KEYS_BELOW,
+        known_below=_known_below(plan),
     )
+
+
+def _known_below(plan: Plan) -> dict[str, frozenset[str]]:
+    if plan.recipe.parallelism.data.fsdp.version == 2:
+        return ACCELERATE_KEYS_BELOW
+    return {**ACCELERATE_KEYS_BELOW, "fsdp_config": ACCELERATE_KEYS_BELOW["fsdp_config"] | FSDP1_KEYS}
 
 
 def _environment(plan: Plan) -> dict[str, str]:
@@ -182,6 +195,7 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
         **common_outcomes(plan, program),
         **optimizer_outcomes(plan, dict.fromkeys(_OPTIMIZER, by_helper)),
         **scheduler_outcomes(plan, _scheduler_outcome(by_helper)),
+        **label_outcomes(plan, reads=in_program(program), weighs=by_helper),
         "training.max_steps": by_helper,
         "training.num_gpus": exact(f"{FILE} num_processes"),
         "training.device": exact(f"{FILE} use_cpu"),
@@ -203,6 +217,7 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
         "training.gradient_clip": by_helper,
         "training.batch_size_per_gpu": by_helper,
         "training.gradient_accumulation": by_helper,
+        **torch_format_outcomes(plan, by_helper),
         "parallelism.data.strategy": exact(f"{FILE} distributed_type"),
         **(accelerate_fsdp_outcomes(plan) if is_fsdp else unused_sharding(plan)),
         **compression_outcomes(plan, unused() if method == "none" else by_helper, by_helper),

@@ -16,8 +16,9 @@ from gradwire.lowering.deepspeed_document import FILE, deepspeed_document
 from gradwire.lowering.deepspeed_scheduler import first_learning_rate, late_by, scheduler_says_it_all
 from gradwire.lowering.extras import dotted_keys, merge_extras, refuse_extras
 from gradwire.lowering.fields import Outcome, Refusal, emulated, exact
+from gradwire.lowering.number_formats import label_outcomes
 from gradwire.lowering.placement import Placement, endpoint
-from gradwire.lowering.program import TRAINER, program_words
+from gradwire.lowering.program import TRAINER, in_program, program_words
 from gradwire.lowering.sharding import refuse_fully_sharded
 from gradwire.lowering.shared import (
     COMMON_ENVIRONMENT,
@@ -30,6 +31,7 @@ from gradwire.lowering.shared import (
 from gradwire.recipe.learning_rate import changes
 
 _HOSTFILE = "hostfile"
+_OWN_SCHEDULER = "the scheduler of backends.deepspeed moves it, on this backend alone"
 
 # Registered ports below the range from which Linux takes its own (32768-60999) and away from torch's 29500.
 _FIRST_PORT, _NUM_PORTS = 20000, 8000
@@ -125,6 +127,7 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
                 "momentum": exact(f"{params}momentum"),
             },
         ),
+        **label_outcomes(plan, reads=in_program(program), weighs=in_program(program)),
         **scheduler_outcomes(plan, _scheduler_outcome(plan, program)),
         "backends.deepspeed": extras_outcome(plan.recipe.backends.deepspeed, FILE),
     }
@@ -132,6 +135,8 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
 
 def _learning_rate_outcome(plan: Plan) -> Outcome:
     training = plan.recipe.training
+    if "scheduler" in plan.recipe.backends.deepspeed:
+        return emulated(f"{FILE} optimizer.params.lr", _OWN_SCHEDULER)
     if first_learning_rate(training) == training.learning_rate:
         return exact(f"{FILE} optimizer.params.lr")
     return exact(f"{FILE} scheduler.params.warmup_max_lr", "optimizer.params.lr is what the first step is taken with")
@@ -139,6 +144,8 @@ def _learning_rate_outcome(plan: Plan) -> Outcome:
 
 def _scheduler_outcome(plan: Plan, program: tuple[str, ...] | None) -> Outcome:
     training = plan.recipe.training
+    if "scheduler" in plan.recipe.backends.deepspeed:
+        return emulated(f"{FILE} scheduler", _OWN_SCHEDULER)
     if not changes(training.scheduler):
         return exact(f"{FILE}, which has no scheduler")
     if scheduler_says_it_all(training):

@@ -18,6 +18,7 @@ from gradwire.lowering.deepspeed_document import (
 from gradwire.lowering.extras import Decided, Target
 from gradwire.lowering.fields import Outcome, Refusal, emulated, exact, unused
 from gradwire.lowering.keys import deepspeed_keys
+from gradwire.lowering.number_formats import deepspeed_format_outcomes, refuse_deepspeed_formats
 from gradwire.lowering.program import in_program
 from gradwire.lowering.sharding import decided_sharding, zero_sharding_outcomes
 from gradwire.lowering.shared import (
@@ -27,6 +28,7 @@ from gradwire.lowering.shared import (
     refuse_overlap,
     refuse_pipeline,
 )
+from gradwire.recipe.learning_rate import changes
 
 
 def deepspeed_refusals(plan: Plan) -> list[Refusal]:
@@ -47,12 +49,15 @@ def deepspeed_refusals(plan: Plan) -> list[Refusal]:
         limit = "DeepSpeed's bucket is a number in its file, written before the ranks can measure the network"
         found += refuse_overlap(plan, limit, names=("bucket_cap_mb",))
     found += refuse_overlap(plan, "DeepSpeed has one size for all of its buckets", names=("first_bucket_mb",))
+    found += refuse_deepspeed_formats(plan)
     return found + refuse_fp16_on_cpu(plan, "DeepSpeed has no fp16 on a CPU")
 
 
 def deepspeed_target(document: Mapping[str, Any], plan: Plan) -> Target:
     """Return the file that `backends.deepspeed` is merged into, with what the recipe decides in it."""
-    forbidden = {"scheduler": "training.scheduler decides"}
+    forbidden = {}
+    if "optimizer" not in document or changes(plan.recipe.training.scheduler):
+        forbidden["scheduler"] = "training.scheduler decides"
     if "optimizer" not in document:
         forbidden["optimizer"] = "the program builds the optimizer from the recipe"
     if plan.pipeline is None:
@@ -80,6 +85,7 @@ def deepspeed_outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str,
         "training.gradient_accumulation": exact(f"{FILE} gradient_accumulation_steps", _accumulation_note(plan)),
         "parallelism.data.strategy": exact(f"{FILE} zero_optimization.stage"),
         **zero_sharding_outcomes(plan),
+        **deepspeed_format_outcomes(plan),
         **compression_outcomes(plan, _compression_outcome(plan), unused()),
         **_overlap_outcomes(plan),
     }
@@ -182,6 +188,10 @@ def _decided(document: Mapping[str, Any], plan: Plan) -> Decided:
     if plan.recipe.communication.compression.method != "none":
         method = "communication.compression.method"
         decided["communication_data_type"] = (method, document["communication_data_type"])
+    elif plan.recipe.communication.dtype is not None:
+        decided["communication_data_type"] = ("communication.dtype", document["communication_data_type"])
+    for key, value in document.get("data_types", {}).items():
+        decided[f"data_types.{key}"] = ("training.gradient_accumulation_dtype", value)
     for key, value in document.get("torch_autocast", {}).items():
         decided[f"torch_autocast.{key}"] = ("training.precision", value)
     for name in ("fp16.enabled", "bf16.enabled", "bf16.bf16_master_weights_and_grads", "bf16.bf16_optimizer_states"):

@@ -48,6 +48,9 @@ def deepspeed_document(plan: Plan, *, with_optimizer: bool) -> dict[str, Any]:
     if not with_optimizer and plan.recipe.parallelism.data.offload.optimizer != "none":
         # Else DeepSpeed refuses every optimizer of the program's own but its own CPU kernels.
         document["zero_force_ds_cpu_optimizer"] = False
+    accumulation = gradient_accumulation_data_type(plan)
+    if accumulation is not None:
+        document["data_types"] = {"grad_accum_dtype": accumulation}
     if with_optimizer:
         document["optimizer"] = {"type": training.optimizer, "params": _optimizer_params(plan)}
         scheduler = scheduler_section(training)
@@ -120,13 +123,19 @@ def model_data_type(plan: Plan) -> str:
 def communication_data_type(plan: Plan) -> str:
     """Return the type in which gradients travel."""
     method = plan.recipe.communication.compression.method
-    # Full gradients travel as the model produces them.
-    return method if method in ("fp16", "bf16") else model_data_type(plan)
+    # Full gradients travel as the model produces them, unless the recipe says otherwise.
+    return method if method in ("fp16", "bf16") else plan.recipe.communication.dtype or model_data_type(plan)
+
+
+def gradient_accumulation_data_type(plan: Plan) -> str | None:
+    """Return the type in which ZeRO adds gradients up, None where it is left to DeepSpeed: the model's own."""
+    return plan.recipe.training.gradient_accumulation_dtype if zero_stage(plan) else None
 
 
 def _prescales(plan: Plan) -> bool:
     # Divided before it is added up, the sum stays in range; ZeRO's reduce-scatter cannot.
-    return plan.recipe.communication.compression.method in ("fp16", "bf16") and zero_stage(plan) == 0
+    narrowed = communication_data_type(plan) in ("fp16", "bf16") and model_data_type(plan) == "fp32"
+    return narrowed and zero_stage(plan) == 0
 
 
 def _precision_sections(plan: Plan) -> dict[str, Any]:

@@ -76,6 +76,9 @@ ACCELERATE_KEYS_BELOW = {
     ),
 }
 
+# Read by FSDP 1 only; a recipe says nothing of them.
+FSDP1_KEYS = frozenset(["fsdp_backward_prefetch", "fsdp_forward_prefetch", "fsdp_use_orig_params"])
+
 
 @cache
 def deepspeed_keys() -> Mapping[str, Set[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gradwire.artifact import Setting, Word
 from gradwire.documents.plan_schema import Plan, SettledPipeline
 from gradwire.lowering.fields import Outcome, Refusal, exact, unused
+from gradwire.lowering.number_formats import label_outcomes, refuse_torch_formats, torch_format_outcomes
 from gradwire.lowering.placement import Placement, endpoint
 from gradwire.lowering.program import in_program, program_words
 from gradwire.lowering.sharding import (
@@ -52,6 +53,7 @@ def refusals(plan: Plan) -> list[Refusal]:
         found += refuse_ddp_settings(plan)
         found += refuse_version_one(plan, "gradwire.train shards with fully_shard; --backend accelerate has version 1")
         found += refuse_wrap_by_size(plan, "fully_shard has no policy by size; --backend accelerate has")
+    found += refuse_torch_formats(plan)
     if plan.pipeline is not None:
         found += _pipeline_refusals(plan, plan.pipeline)
     return found
@@ -106,6 +108,8 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
         **program_sharding_outcomes(plan, by_program, is_own_script=program is not None),
         **optimizer_outcomes(plan, dict.fromkeys(_OPTIMIZER, by_program)),
         **scheduler_outcomes(plan, by_program),
+        **torch_format_outcomes(plan, by_program),
+        **label_outcomes(plan, reads=by_program, weighs=by_program),
         **compression_outcomes(plan, unused() if method == "none" else by_program, by_program),
         **overlap_outcomes(unused("DDP's settings") if sharded else by_program),
     }

@@ -6,7 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gradwire.documents.measurement_schema import Bubble, Buckets, Hardware, Measurement, Steps, Throughput, TimeSplit
+from gradwire.documents.measurement_schema import (
+    Batches,
+    Bubble,
+    Buckets,
+    Hardware,
+    Measurement,
+    Steps,
+    Throughput,
+    TimeSplit,
+)
 from gradwire.documents.plan_schema import Plan
 from gradwire.measure.document import document_text, read_document, write_text
 from gradwire.measure.energy import energy_of
@@ -35,13 +44,14 @@ def build_measurement(
     measured_peak: RunPeak | None = None,
     buckets: Buckets | None = None,
     learning_rates: Sequence[float] = (),
+    batches: Batches | None = None,
 ) -> Measurement:
     """Return the measurement of a run of `plan`; `ranks` has one record per rank, in rank order.
 
     `losses`, `gradient_norms` and, unless it is empty, `learning_rates` have one entry per trained step (None: not
-    reported), `started_at` is UTC in ISO
-    8601, `time_split` is the mean timed step's (None: not recorded). `traffic` has one entry per trained step, of
-    rank 0, or is empty where nobody counted. `micro_steps` has the seconds of each rank's timed micro-steps, or is
+    reported); `batches` says what each was taken over. `started_at` is UTC in ISO 8601, `time_split` is the mean timed
+    step's (None: not recorded). `traffic` has one entry per trained step, of rank 0, or is empty where nobody counted.
+    `micro_steps` has the seconds of each rank's timed micro-steps, or is
     empty; `measured_peak` stands in where the device's peak is not known; `buckets` are DDP's sizes, None without DDP.
     A step lasts as long as it does on its slowest rank; its work is the sum over all ranks. Notes are added where the
     numbers need one. Raises ValueError where the records contradict the plan or each other.
@@ -82,6 +92,7 @@ def build_measurement(
         losses=[_finite(loss) for loss in losses],
         gradient_norms=[_finite(norm) for norm in gradient_norms],
         learning_rates=list(learning_rates),
+        batches=batches,
         notes=[*notes, *_clock_notes(ranks), *_notes(plan, totals, throughput, losses)],
     )
 

@@ -38,6 +38,10 @@ _LARGEST_BYTES = 16 * 2**20
 _MOST_SHOWN = 20
 # Python's float() also reads 1_000, nan and infinity.
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+# As people write rates: 12.3k. A small m is a thousandth, and no rate is meant by it.
+_PREFIXED = re.compile(rf"(?P<number>{_NUMBER.pattern})\s*(?P<prefix>[kKMGT])", re.ASCII)
+_PREFIXES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_MISSING = ("", "-", "na", "n/a", "nan", "none", "null")
 _Value = object
 
 
@@ -55,12 +59,21 @@ class Row:
     series: str | None
 
 
-def read_rows(path: Path, *, size_name: str | None = None, throughput_name: str | None = None) -> list[Row]:
-    """Return the rows of `path`, in their order: JSON by its suffix `.json`, else CSV (commas, semicolons or tabs).
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rows:
+    """The rows of a file in their order, and the places of those that have no throughput (a run that failed, say)."""
+
+    rows: tuple[Row, ...]
+    left_out: tuple[str, ...]
+
+
+def read_rows(path: Path, *, size_name: str | None = None, throughput_name: str | None = None) -> Rows:
+    """Return the rows of `path`: JSON by its suffix `.json`, else CSV (commas, semicolons or tabs).
 
     A CSV has a header, or two columns of numbers and none: size, throughput. JSON is a list of objects, or of pairs.
     Columns are found by SIZE_NAMES, THROUGHPUT_NAMES, REPEAT_NAMES and SERIES_NAMES, whatever their case, with every
-    other sign than letters and digits as `_`; `size_name` and `throughput_name` name columns of another name.
+    other sign than letters and digits as `_`; `size_name` and `throughput_name` name columns of another name. A
+    throughput may have a prefix (12.3k, 1.2M); a row whose throughput is empty, `-`, `nan` or the like is left out.
 
     Raises UsageError for a file that cannot be read, a missing or doubtful column, and with every bad row at once.
     """
@@ -72,8 +85,11 @@ def read_rows(path: Path, *, size_name: str | None = None, throughput_name: str 
     size = _column(path, names, SIZE_NAMES, size_name, "number of GPUs", "--size-column")
     throughput = _column(path, names, THROUGHPUT_NAMES, throughput_name, "throughput", "--throughput-column")
     repeat, series = _optional(path, names, REPEAT_NAMES), _optional(path, names, SERIES_NAMES)
-    rows, wrong = [], []
+    rows, wrong, left_out = [], [], []
     for place, row in table:
+        if _is_missing(row.get(throughput)):
+            left_out.append(place)
+            continue
         number, rate = _size_of(row.get(size)), _rate_of(row.get(throughput))
         if isinstance(number, str):
             wrong.append(f"{path}: {place}: {size}: {number}")
@@ -92,7 +108,9 @@ def read_rows(path: Path, *, size_name: str | None = None, throughput_name: str 
     if wrong:
         more = [f"... and {len(wrong) - _MOST_SHOWN} more"] if len(wrong) > _MOST_SHOWN else []
         raise UsageError("\n".join([*wrong[:_MOST_SHOWN], *more, "no row was used; correct or remove these"]))
-    return rows
+    if not rows:
+        raise UsageError(f"{path}: no row has a throughput: {throughput} is empty in all {len(left_out)}")
+    return Rows(rows=tuple(rows), left_out=tuple(left_out))
 
 
 def _text(path: Path) -> str:
@@ -202,10 +220,20 @@ def _size_of(value: _Value) -> int | str:
     return f"{_shown(value)} is not a whole number of GPUs, at least 1"
 
 
+def _is_missing(value: _Value) -> bool:
+    if isinstance(value, float):
+        return math.isnan(value)
+    return value is None or (isinstance(value, str) and value.strip().lower() in _MISSING)
+
+
 def _rate_of(value: _Value) -> float | str:
     number = value
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         number = float(value)
+    elif isinstance(value, str) and (prefixed := _PREFIXED.fullmatch(value)):
+        number = float(prefixed["number"]) * _PREFIXES[prefixed["prefix"]]
+    elif isinstance(value, str) and re.fullmatch(r"[\d.,' ]*\d[,' ][\d.,]*", value):
+        return f"{_shown(value)} is not a plain number; write it without separators, and a point before decimals"
     if isinstance(number, (int, float)) and not isinstance(number, bool):
         try:
             rate = float(number)
@@ -215,7 +243,7 @@ def _rate_of(value: _Value) -> float | str:
             return rate
         if math.isfinite(rate) and rate > 0:
             return f"{_shown(value)} is not from {LEAST_RATE:g} to {LARGEST_RATE:g}; give it in another unit"
-    return f"{_shown(value)} is not a finite number above 0"
+    return f"{_shown(value)} is not a finite number above 0 (k, M, G or T may follow it, no unit)"
 
 
 def _shown(value: _Value) -> str:

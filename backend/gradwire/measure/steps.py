@@ -12,8 +12,12 @@ import msgspec
 
 from gradwire.documents.step_schema import Step
 from gradwire.errors import UsageError
+from gradwire.reading import read_regular
 
 STEPS_FILE = "steps.jsonl"
+
+# A step takes about 120 bytes, so this is a run of more than two million steps.
+_LARGEST_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,9 +69,12 @@ def read_steps(path: Path) -> StepLog:
     """
     file = path / STEPS_FILE if path.is_dir() else path
     try:
-        *lines, rest = file.read_bytes().split(b"\n")
+        content = read_regular(file, max_bytes=_LARGEST_BYTES)
     except OSError as error:
         raise UsageError(f"{file}: cannot be read as steps: {error.strerror or error}") from error
+    if len(content) > _LARGEST_BYTES:
+        raise UsageError(f"{file}: larger than {_LARGEST_BYTES // 2**20} MiB, which no run's steps are")
+    *lines, rest = content.split(b"\n")
     steps = tuple(_step(line, number, file) for number, line in enumerate(lines, start=1))
     return StepLog(steps=steps, is_torn=bool(rest))
 

@@ -33,7 +33,7 @@ def workload_of(plan: Plan, device_name: str) -> Workload:
         gradient_accumulation=plan.batch.gradient_accumulation,
         strategy=recipe.parallelism.data.strategy,
         pipeline=_pipeline_words(recipe.parallelism.pipeline) if recipe.parallelism.pipeline else None,
-        compression=_compression_words(recipe.communication.compression),
+        compression=_compression_words(recipe.communication.compression) + _dtype_words(recipe.communication.dtype),
         gradient_checkpointing=training.gradient_checkpointing,
         compile=training.compile,
         device=f"{plan.world.device} {device_name}",
@@ -54,6 +54,10 @@ def _pipeline_words(pipeline: Pipeline) -> str:
     each = stages_per_rank(pipeline)
     held = "" if each == 1 else f", {each} stages per rank"
     return f"{pipeline.schedule}, {pipeline.chunks} chunks{held}"
+
+
+def _dtype_words(dtype: str | None) -> str:
+    return f", {dtype} on the wire" if dtype else ""
 
 
 def _compression_words(compression: Compression) -> str:

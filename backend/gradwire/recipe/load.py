@@ -48,7 +48,7 @@ def load_recipe(reference: str, *, overrides: Sequence[Override] = ()) -> Loaded
     merged = merge([*layers, *(override_layer(override) for override in overrides)])
     recipe = validate(merged)
     loaded = LoadedRecipe(name=located.name, recipe=recipe, origins=_origins(recipe, merged))
-    _raise_broken(_broken(recipe), loaded)
+    _raise_broken(broken_rules_of(recipe, recipe.training.device), loaded)
     return loaded
 
 
@@ -62,15 +62,13 @@ def load_text(text: str, *, source: str) -> LoadedRecipe:
     merged = merge([Layer(name="file", document=parse_yaml(text, source=source))])
     recipe = validate(merged)
     loaded = LoadedRecipe(name=source, recipe=recipe, origins=_origins(recipe, merged))
-    _raise_broken(_broken(recipe), loaded)
+    _raise_broken(broken_rules_of(recipe, recipe.training.device), loaded)
     return loaded
 
 
-def _broken(recipe: Recipe) -> list[Broken]:
-    broken = broken_rules(recipe)
-    if recipe.training.device:
-        broken += broken_device_rules(recipe, recipe.training.device)
-    return broken
+def broken_rules_of(recipe: Recipe, device: Device | None) -> list[Broken]:
+    """Return every rule that a recipe breaks, those of `device` too where that is known."""
+    return broken_rules(recipe) + (broken_device_rules(recipe, device) if device else [])
 
 
 def check_device(loaded: LoadedRecipe, device: Device) -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gradwire.documents.recipe_schema import Recipe
-from gradwire.recipe import communication_rules, device_rules, model_rules, schedule_rules, sharding_rules, size_rules
+from gradwire.recipe import (
+    communication_rules,
+    device_rules,
+    model_rules,
+    number_format_rules,
+    schedule_rules,
+    sharding_rules,
+    size_rules,
+)
 from gradwire.recipe.broken import Broken, Device
 
 RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
@@ -49,6 +57,10 @@ RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
     model_rules.optimizer_reads_its_options,
     schedule_rules.warmup_ends_before_the_decay,
     schedule_rules.constant_rate_has_no_decay,
+    number_format_rules.compression_decides_what_travels,
+    number_format_rules.fp16_range_needs_scaled_gradients,
+    number_format_rules.accumulation_is_not_narrower,
+    number_format_rules.labels_fit_the_sequence,
 )
 
 DEVICE_RULES: tuple[Callable[[Recipe, Device], Broken | None], ...] = (

@@ -58,8 +58,17 @@ def read_accelerate(document: Document, job: Job) -> Reading:
 def accelerate_default(path: str, values: Mapping[str, Effective]) -> Any:
     """Return what Accelerate has at a path that the file does not say; None where it has nothing."""
     spec = accelerate_spec(path)
-    if path == "mixed_precision":
-        return "no"
+    version = values.get("fsdp_config.fsdp_version")
+    known = {
+        "mixed_precision": "no",
+        "fsdp_config.fsdp_auto_wrap_policy": "NO_WRAP",
+        "fsdp_config.fsdp_backward_prefetch": "NO_PREFETCH",
+        "fsdp_config.fsdp_state_dict_type": "SHARDED_STATE_DICT"
+        if version is not None and version.value == 2
+        else "FULL_STATE_DICT",
+    }
+    if path in known:
+        return known[path]
     if path == "deepspeed_config.zero3_init_flag":
         stage = values.get("deepspeed_config.zero_stage")
         return stage is not None and stage.value == 3

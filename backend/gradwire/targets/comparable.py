@@ -29,6 +29,13 @@ _DATA_TYPE_KEYS = (
     "data_types.buffer_dtype",
 )
 
+_WARMUP: dict[str, Any] = {"warmup_num_steps": 1000, "warmup_type": "log", "last_batch_iteration": -1}
+_SCHEDULER_DEFAULTS: dict[str, dict[str, Any]] = {
+    "WarmupLR": {**_WARMUP, "warmup_min_lr": 0.0},
+    "WarmupDecayLR": {**_WARMUP, "warmup_min_lr": 0.0, "warmup_max_lr": 0.001},
+    "WarmupCosineLR": {**_WARMUP, "warmup_min_ratio": 0.0, "cos_min_ratio": 0.0001},
+}
+
 Default = Callable[[str, Mapping[str, Effective]], Any]
 
 
@@ -62,6 +69,19 @@ def data_type(name: Any) -> str | None:
     )
 
 
+def _with_scheduler_defaults(values: dict[str, Effective]) -> None:
+    """Write out what DeepSpeed's own schedulers take where the file says nothing."""
+    kind = values["scheduler.type"].value if "scheduler.type" in values else None
+    hidden = dict(_SCHEDULER_DEFAULTS.get(str(kind), {}))
+    if kind == "WarmupLR":
+        rate = values.get("optimizer.params.lr")
+        hidden["warmup_max_lr"] = 0.001 if rate is None else rate.value
+    for name, value in hidden.items():
+        path = f"scheduler.params.{name}"
+        if path not in values:
+            values[path] = Effective(path=path, value=value, origin="default", note=f"DeepSpeed's default for {kind}")
+
+
 def comparable_deepspeed(reading: Reading, batch: Batch | None) -> dict[str, Effective]:
     """Return what DeepSpeed ends up with, one spelling for each thing and, where `batch` is known, its three sizes."""
     values = dict(reading.values)
@@ -76,6 +96,7 @@ def comparable_deepspeed(reading: Reading, batch: Batch | None) -> dict[str, Eff
     if clip is not None and isinstance(clip.value, int | float) and clip.value < 0:
         # It is taken, and does not clip.
         values["gradient_clipping"] = replace(clip, value=0.0)
+    _with_scheduler_defaults(values)
     for path in _DATA_TYPE_KEYS:
         if path in values:
             values[path] = replace(values[path], value=data_type(values[path].value))

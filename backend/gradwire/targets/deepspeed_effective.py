@@ -15,6 +15,18 @@ from gradwire.targets.schema import Visit, is_known_in, load_schema, section_of,
 from gradwire.targets.suggest import suggestion
 from gradwire.targets.tree import Document, Member
 
+_WRITTEN_OUT = tuple(
+    f"scheduler.params.{name}"
+    for name in (
+        "warmup_num_steps",
+        "warmup_type",
+        "last_batch_iteration",
+        "warmup_min_lr",
+        "warmup_max_lr",
+        "warmup_min_ratio",
+        "cos_min_ratio",
+    )
+)
 _ACCUMULATION = "gradient_accumulation_steps"
 
 
@@ -52,6 +64,9 @@ def default_of(path: str, values: Mapping[str, Effective]) -> Any:
             return 0.01 if torch_adam and str(value("optimizer.type", "")).lower() == "adamw" else 0.0
         case "optimizer.params.adam_w_mode":
             return True
+    if path in _WRITTEN_OUT:
+        # No scheduler, or one whose defaults were written out: see `comparable`.
+        return None
     return (spec_at("deepspeed", path) or {}).get("default")
 
 

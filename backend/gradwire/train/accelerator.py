@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,7 @@ from gradwire.train.optimizer import build_optimizer
 from gradwire.train.passes import Passes
 from gradwire.train.schedule import ScheduledLearningRate
 from gradwire.train.setting import check_device_can
+from gradwire.train.weighting import count_over_ranks, token_weights
 
 
 @dataclass
@@ -171,6 +172,17 @@ class RecipeAccelerator:
                 model.require_backward_grad_sync = True
             self._has_reduced = True
             yield
+
+    def loss_weights(self, label_counts: Sequence[int]) -> list[float]:
+        """Return what to multiply each micro-batch's mean loss by, for one step with so many labels in each of them.
+
+        All ones, unless the recipe's loss_weighting is token. Count the labels that the loss is the mean of; every
+        rank calls it together, before the step's first `backward`.
+        """
+        if self.plan.recipe.training.loss_weighting == "micro-batch":
+            return [1.0] * len(label_counts)
+        [total] = count_over_ranks([sum(label_counts)], self.accelerator.device)
+        return token_weights(label_counts, total=total, data_parallel_size=self.plan.batch.data_parallel_size)
 
     def clip(self, model: Any) -> Any:
         """Clip the prepared `model`'s gradients at the recipe's norm, if it has one, after `accelerator.backward`.

@@ -21,6 +21,9 @@ Starts = NDArray[numpy.int64]
 
 STANDARD_LIBRARY_CAP_BYTES = 8 * 1024 * 1024
 FOLDER_CAP_BYTES = 1024 * 1024 * 1024
+IGNORED = -100
+"""The label of a token that counts for no loss, as torch and transformers have it."""
+
 _CHECKED_BYTES = 64 * 1024 * 1024
 
 
@@ -99,6 +102,16 @@ def cut(text: Text, starts: Starts, sequence_length: int) -> tuple[NDArray[numpy
     """Return tokens and labels (each token's next one), each of shape (len(starts), sequence_length)."""
     windows = text.content[starts[:, None] + numpy.arange(sequence_length + 1)].astype(numpy.int64)
     return windows[:, :-1], windows[:, 1:]
+
+
+def leave_out(labels: NDArray[numpy.int64], starts: Starts, *, min_labels: int, seed: int) -> NDArray[numpy.int64]:
+    """Return `labels`, (len(starts), sequence_length), with IGNORED in the place of those that do not count.
+
+    Each sequence keeps its first ones, at least `min_labels`; how many depends on its place in the text and the seed.
+    """
+    length = labels.shape[1]
+    kept = [numpy.random.default_rng([seed, int(start)]).integers(min_labels, length + 1) for start in starts]
+    return numpy.where(numpy.arange(length) < numpy.array(kept)[:, None], labels, IGNORED)
 
 
 @lru_cache(maxsize=2)

@@ -47,6 +47,7 @@ def register_communication(ddp_model: Any, recipe: Recipe) -> GradientCommunicat
         ddp_model,
         recipe.communication.compression,
         process_group=ddp_model.process_group,
+        dtype=recipe.communication.dtype,
         extra_synchronisations=1 if first_micro_step_must_reduce(recipe) else 0,
     )
 

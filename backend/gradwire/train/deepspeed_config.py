@@ -61,7 +61,7 @@ def deepspeed_pairs(plan: Plan, source: str | dict[str, Any], *, has_optimizer: 
     planned |= {key: value for key, value in _leaves(plan.recipe.backends.deepspeed) if key in planned}
     for key, value in planned.items():
         yield key, value, found[key]
-    if has_optimizer:
+    if has_optimizer and "scheduler" not in plan.recipe.backends.deepspeed:
         yield _learning_rate_pair(plan.recipe.training, loaded)
 
 
@@ -80,7 +80,7 @@ def _planned_deepspeed(plan: Plan, *, has_optimizer: bool) -> dict[str, Any]:
     autocast = AUTOCAST_TYPES.get(training.precision) if stage == 0 else None
     data_type = "fp32" if autocast else training.precision.split("-")[0]
     method = communication.compression.method
-    wire = data_type if method == "none" else method
+    wire = communication.dtype or data_type if method == "none" else method
     is_pure = training.precision == "bf16-true" and stage > 0
     planned = {
         "train_batch_size": plan.batch.global_batch_size,
@@ -88,6 +88,7 @@ def _planned_deepspeed(plan: Plan, *, has_optimizer: bool) -> dict[str, Any]:
         "gradient_accumulation_steps": plan.batch.gradient_accumulation,
         "gradient_clipping": training.gradient_clip or 0.0,
         "communication_data_type": wire,
+        "data_types.grad_accum_dtype": training.gradient_accumulation_dtype if stage else None,
         "zero_optimization.stage": stage,
         "fp16.enabled": data_type == "fp16",
         "bf16.enabled": data_type == "bf16" and stage > 0,
@@ -168,6 +169,7 @@ def _loaded_deepspeed(loaded: Any) -> dict[str, Any]:
         "gradient_accumulation_steps": loaded.gradient_accumulation_steps,
         "gradient_clipping": loaded.gradient_clipping,
         "communication_data_type": names.get(str(loaded.communication_data_type)),
+        "data_types.grad_accum_dtype": loaded.grad_accum_dtype,
         "zero_optimization.stage": int(zero.stage),
         "zero_optimization.reduce_bucket_size": zero.reduce_bucket_size,
         "zero_optimization.overlap_comm": zero.overlap_comm,

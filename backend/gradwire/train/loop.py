@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.distributed
@@ -19,8 +18,8 @@ from gradwire.measure.nvml import EnergyCounter
 from gradwire.measure.steps import StepWriter
 from gradwire.measure.time_split import Collectives, RankLaps
 from gradwire.measure.traffic import StepTraffic
-from gradwire.train.data import SampleOrder, Text, cut
 from gradwire.train.engines.engine import Engine, MicroBatch, StepResult
+from gradwire.train.feed import Feed, read_micro_batches
 from gradwire.train.setting import EveryRankFailed
 from gradwire.train.stopwatch import Part, Stopwatch
 
@@ -30,7 +29,9 @@ _MOST_LONE_STEPS = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-    """One entry per optimizer step: loss in nats per token, gradient norm or None, learning rate; equal on every rank.
+    """One entry per optimizer step, equal on every rank: loss in nats per token, gradient norm or None, learning rate.
+
+    And what the step was taken over, all ranks together: see the measurement's `batches`.
 
     `traffic` is this rank's own, and empty where nobody counts it.
     """
@@ -38,6 +39,9 @@ class History:
     losses: list[float] = field(default_factory=list)
     gradient_norms: list[float | None] = field(default_factory=list)
     learning_rates: list[float] = field(default_factory=list)
+    sequences: list[int] = field(default_factory=list)
+    labels: list[int] = field(default_factory=list)
+    text_checksums: list[int] = field(default_factory=list)
     traffic: list[StepTraffic] = field(default_factory=list)
 
 
@@ -45,16 +49,6 @@ def log(text: str) -> None:
     """Write one line of the run's log, to stderr."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Feed:
-    """What a rank reads its samples from, and the device that they go to."""
-
-    text: Text
-    order: SampleOrder
-    sequence_length: int
-    device: Any
 
 
 def train(
@@ -86,14 +80,14 @@ def train(
     for step in range(training.max_steps):
         if step == warmup:
             energy.start()
-        result = _step(plan, engine, feed, stopwatch, step)
+        micro_batches, result = _step(plan, engine, feed, stopwatch, step)
         meter.step(samples=samples, tokens=samples * feed.sequence_length)
         meter.pause()
         laps.append(stopwatch.seconds())
         passes = stopwatch.laps("passes")
         # A pipeline's laps are of chunks, and more than one of each.
         micro_steps.append(passes if len(passes) == plan.batch.gradient_accumulation else [])
-        _record(history, result)
+        _record(history, engine, micro_batches, result)
         if engine.communication is not None and engine.communication.last_step is not None:
             history.traffic.append(engine.communication.last_step)
         if writer is not None:
@@ -116,14 +110,18 @@ def train(
     return meter, history, _rank_laps(seconds, laps[warmup:], lone_passes, timed_micro_steps), collectives
 
 
-def _step(plan: Plan, engine: Engine, feed: Feed, stopwatch: Stopwatch, step: int) -> StepResult:
+def _step(
+    plan: Plan, engine: Engine, feed: Feed, stopwatch: Stopwatch, step: int
+) -> tuple[list[MicroBatch], StepResult]:
     stopwatch.begin()
-    micro_batches = _micro_batches(plan, engine, feed, step)
+    micro_batches = read_micro_batches(
+        plan, feed, step=step, data_parallel_rank=engine.data_parallel_rank, counts_samples=engine.counts_samples
+    )
     stopwatch.lap("input_wait")
     result = engine.step(micro_batches)
     if feed.device.type == "cuda":
         torch.cuda.synchronize(feed.device)
-    return result
+    return micro_batches, result
 
 
 def _lone_passes(
@@ -160,20 +158,19 @@ def _rank_laps(
     )
 
 
-def _micro_batches(plan: Plan, engine: Engine, feed: Feed, step: int) -> list[MicroBatch]:
-    batches = []
-    for micro_step in range(plan.batch.gradient_accumulation):
-        starts = feed.order.starts(step=step, micro_step=micro_step, data_parallel_rank=engine.data_parallel_rank)
-        arrays = cut(feed.text, starts, feed.sequence_length)
-        tokens, labels = (torch.from_numpy(array).to(feed.device) for array in arrays)
-        batches.append(MicroBatch(tokens=tokens, labels=labels))
-    return batches
-
-
-def _record(history: History, result: StepResult) -> None:
-    loss = result.loss_share.detach().double()
-    torch.distributed.all_reduce(loss)
-    history.losses.append(loss.item())
+def _record(history: History, engine: Engine, micro_batches: list[MicroBatch], result: StepResult) -> None:
+    counted = micro_batches if engine.counts_samples else []
+    own = [sum(batch.label_count for batch in counted), sum(batch.checksum for batch in counted)]
+    # In one message; a double holds both counts whole.
+    shared = torch.cat(
+        [result.loss_share.detach().double().reshape(1), result.loss_share.new_tensor(own, dtype=torch.float64)]
+    )
+    torch.distributed.all_reduce(shared)
+    loss, labels, checksum = shared.tolist()
+    history.losses.append(loss)
+    history.labels.append(int(labels))
+    history.text_checksums.append(int(checksum))
+    history.sequences.append(result.sequences)
     history.gradient_norms.append(None if result.gradient_norm is None else float(result.gradient_norm))
     history.learning_rates.append(result.learning_rate)
 

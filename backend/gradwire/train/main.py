@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         record_failure(error, environment=os.environ)
         if place.rank == 0 or not isinstance(error, EveryRankFailed):
             sys.stderr.write(f"gradwire: rank {place.rank}: {error}\n")
-        _leave(error.exit_code)
+        _leave_after_others_asked(error.exit_code)
     _leave(0)
 
 
@@ -117,6 +117,18 @@ def _print_and_leave(kind: type[BaseException], value: BaseException, trace: Tra
     # torch.distributed puts its own hook before this one and a buffer in the place of sys.stderr.
     traceback.print_exception(kind, value, trace, file=sys.__stderr__)
     _leave(1)
+
+
+def _leave_after_others_asked(exit_code: int) -> NoReturn:
+    # What a rank needs torch for has loaded it by now.
+    if "torch" in sys.modules:
+        from gradwire.train.communication.roll_call import roll_call
+
+        asked = roll_call()
+        if asked is not None:
+            sys.stderr.flush()
+            asked.linger()
+    _leave(exit_code)
 
 
 def _leave(exit_code: int) -> NoReturn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, assert_never
+from typing import Any, Literal, assert_never
 
 import torch
 import transformers
@@ -14,6 +14,7 @@ from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Model, Training
 from gradwire.errors import UsageError
 from gradwire.train.attention import attention_name
+from gradwire.train.data import IGNORED
 
 
 class Stage(nn.Module):  # type: ignore[misc]
@@ -84,14 +85,17 @@ class LossModel(nn.Module):  # type: ignore[misc]
         self.stage = stage
 
     def forward(self, tokens: Any, labels: Any) -> Any:
-        """Return the mean loss over all tokens, in nats, a scalar; both arguments are (batch, sequence)."""
+        """Return the mean loss over all labels that count, in nats, a scalar; both arguments are (batch, sequence)."""
         return token_loss(self.stage(tokens), labels)
 
 
-def token_loss(logits: Any, labels: Any) -> Any:
-    """Return the mean cross-entropy of `logits` (batch, sequence, vocabulary), in nats, computed in fp32 or wider."""
+def token_loss(logits: Any, labels: Any, *, reduction: Literal["mean", "sum"] = "mean") -> Any:
+    """Return the cross-entropy of `logits` (batch, sequence, vocabulary), in nats, computed in fp32 or wider.
+
+    Over the labels that count: those that are not `IGNORED`.
+    """
     wide = logits if logits.dtype == torch.float64 else logits.float()
-    return nn.functional.cross_entropy(wide.flatten(0, 1), labels.flatten())
+    return nn.functional.cross_entropy(wide.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction=reduction)
 
 
 def build_model(plan: Plan, model: Model, *, autocast_dtype: Any = None) -> Stage:
@@ -127,6 +131,11 @@ def build_stages(plan: Plan, model: Model, layers: Sequence[range], *, autocast_
         for block in (block for stage in stages for block in stage.blocks):
             block.compile()
     return stages
+
+
+def number_format(name: Literal["fp32", "bf16", "fp16"]) -> Any:
+    """Return torch's type of that name."""
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
 
 
 def weights_dtype(training: Training) -> Any:

@@ -15,6 +15,7 @@ import torch.distributed
 
 from gradwire.documents.plan_schema import World
 from gradwire.errors import EnvironmentNotFit, RunFailed
+from gradwire.train.communication.roll_call import culprits, roll_call
 from gradwire.train.setting import Place
 
 TIMEOUT_SECONDS = {"gloo": 120, "nccl": 600}
@@ -83,15 +84,20 @@ def explain_collective_failure(error: RuntimeError, world: World) -> RunFailed |
     text = str(error).lower()
     if any(sign in text for sign in _PEER_GONE):
         return RunFailed(
-            "the connection to another rank broke: that rank was killed or crashed, and its own message, above or in "
-            f"its log, is the cause ({_first_line(error)})"
+            f"the connection to another rank broke: {_who_is_missing()}; its own message, above or in its log, is the "
+            f"cause ({_first_line(error)})"
         )
     if any(sign in text for sign in _PEER_LATE):
         seconds = TIMEOUT_SECONDS[world.process_group_backend]
         return RunFailed(
-            f"another rank did not answer within {seconds} seconds: it hangs or is gone ({_first_line(error)})"
+            f"another rank did not answer within {seconds} seconds: {_who_is_missing()} ({_first_line(error)})"
         )
     return None
+
+
+def _who_is_missing() -> str:
+    asked = roll_call()
+    return "that rank was killed or crashed, or hangs" if asked is None else culprits(asked.missing_ranks())
 
 
 def end_process_group() -> None:
@@ -108,7 +114,9 @@ def leave(exit_code: int) -> NoReturn:
 
 
 def leave_on_termination(rank: int) -> None:
-    """End with exit code 143 on SIGTERM, at once and with a message, even while a collective blocks the main thread.
+    """End with exit code 143 on SIGTERM, soon and with a message, even while a collective blocks the main thread.
+
+    A launcher tells all ranks to stop when one has died: the message names it.
 
     Python runs signal handlers in the main thread only, between its own instructions; the byte that the signal
     writes to a socket wakes a thread of its own.
@@ -121,10 +129,13 @@ def leave_on_termination(rank: int) -> None:
     def watch() -> None:
         while waiting.recv(1) != bytes([signal.SIGTERM]):
             pass
-        sys.stderr.write(
-            f"gradwire: rank {rank}: told to stop (SIGTERM); a launcher does that when another rank failed\n"
-        )
+        asked = roll_call()
+        missing = asked.missing_ranks() if asked is not None else []
+        why = culprits(missing) if missing else "a launcher does that when another rank failed"
+        sys.stderr.write(f"gradwire: rank {rank}: told to stop (SIGTERM); {why}\n")
         woken.close()
+        if asked is not None and missing:
+            asked.linger()
         leave(128 + signal.SIGTERM)
 
     threading.Thread(target=watch, name="termination", daemon=True).start()

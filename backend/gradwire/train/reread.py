@@ -21,9 +21,11 @@ from gradwire.documents.lowering_schema import LoweringReport, Reread, RereadVal
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit, GradwireError, UsageError
 from gradwire.plan import check_plan
+from gradwire.reading import read_regular
 from gradwire.train.deepspeed_config import AUTOCAST_TYPES, LOADER_ERRORS, Pairs, deepspeed_pairs
 from gradwire.train.fsdp_config import fsdp_pairs
 
+_LARGEST_BYTES = 4 * 2**20
 _DISTRIBUTED_TYPES = {"fsdp": "FSDP", "zero1": "DEEPSPEED", "zero2": "DEEPSPEED", "zero3": "DEEPSPEED"}
 
 
@@ -72,14 +74,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _read_documents(folder: Path) -> tuple[Plan, LoweringReport]:
     try:
-        plan = msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
-        report = msgspec.json.decode((folder / "lowering.json").read_bytes(), type=LoweringReport)
+        plan = msgspec.json.decode(_content(folder / "plan.json"), type=Plan)
+        report = msgspec.json.decode(_content(folder / "lowering.json"), type=LoweringReport)
     except OSError as error:
         raise UsageError(f"{folder}: holds no lowering: {error.strerror}: {error.filename}") from error
     except msgspec.DecodeError as error:
         raise UsageError(f"{folder}: plan.json or lowering.json is not one that was generated: {error}") from error
     check_plan(plan)
     return plan, report
+
+
+def _content(file: Path) -> bytes:
+    content = read_regular(file, max_bytes=_LARGEST_BYTES)
+    if len(content) > _LARGEST_BYTES:
+        raise UsageError(f"{file}: larger than {_LARGEST_BYTES // 2**20} MiB, which no generated document is")
+    return content
 
 
 def _value(name: str, planned: Any, loaded: Any) -> RereadValue:

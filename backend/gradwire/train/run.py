@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.distributed
 
-from gradwire.documents.measurement_schema import Buckets, Measurement
+from gradwire.documents.measurement_schema import Batches, Buckets, Measurement
 from gradwire.documents.plan_schema import Plan
 from gradwire.measure.hardware import hardware
 from gradwire.measure.matmul_peak import RunPeak
@@ -20,10 +20,12 @@ from gradwire.measure.nvml import EnergyCounter, device_facts
 from gradwire.measure.steps import STEPS_FILE, StepWriter
 from gradwire.measure.time_split import Collectives, RankLaps, split_time
 from gradwire.measure.totals import RankRecord
+from gradwire.train.communication.roll_call import begin_roll_call
 from gradwire.train.data import order_samples, read_text
 from gradwire.train.engines.engine import build_engine
 from gradwire.train.facts import device_name, device_uuid, read_versions, record_with_memory
-from gradwire.train.loop import Feed, History, log, train
+from gradwire.train.feed import Feed
+from gradwire.train.loop import History, log, train
 from gradwire.train.process_group import begin_process_group, check_agreement, choose_device, end_process_group
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Stopwatch
@@ -36,6 +38,7 @@ def run(setting: Setting, out_folder: Path) -> None:
     data = setting.plan.recipe.parallelism.data
     averages_on_cpu = data.strategy == "fsdp" and data.offload.parameters == "cpu"
     begin_process_group(setting.plan.world, setting.place, device, averages_on_cpu=averages_on_cpu)
+    begin_roll_call(torch.distributed.group.WORLD)
     train_in_group(setting, device, out_folder)
     end_process_group()
 
@@ -115,6 +118,7 @@ def _measure(
         losses=history.losses,
         gradient_norms=history.gradient_norms,
         learning_rates=history.learning_rates,
+        batches=Batches(sequences=history.sequences, labels=history.labels, text_checksums=history.text_checksums),
         started_at=started_at,
         versions=read_versions(),
         hardware=hardware(device_name(device), device=device_facts(device_uuid(device))),

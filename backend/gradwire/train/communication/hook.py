@@ -24,6 +24,7 @@ from gradwire.train.communication.local_sgd import LocalSgd
 from gradwire.train.communication.peers import Peers
 from gradwire.train.communication.reduction_clock import ReductionClock
 from gradwire.train.communication.remembered import RememberedBuckets
+from gradwire.train.communication.roll_call import culprits, roll_call
 
 FORMAT_VERSION = 1
 
@@ -280,14 +281,18 @@ class HookedCommunication:
     def _explain(self, cause: BaseException, step: int) -> RunFailed:
         """Return the failure of this run, made of the first `cause`."""
         if self.failure is None:
-            dead = self._peers.dead_ranks()
-            culprit = (
-                f"rank {', '.join(str(rank) for rank in dead)} has died"
-                if dead
-                else "a rank on another machine has died, or a rank is stuck: look for the first error of all ranks"
-            )
+            culprit = self._culprit()
             self.failure = RunFailed(
                 f"gradient communication ({self.method}) failed on rank {self._lanes.rank} of "
                 f"{self._lanes.world_size} in step {step}: {culprit} ({cause})"
             )
         return self.failure
+
+    def _culprit(self) -> str:
+        asked = roll_call()
+        if asked is not None:
+            return culprits(asked.missing_ranks())
+        dead = self._peers.dead_ranks()
+        if dead:
+            return culprits(dead)
+        return "a rank on another machine has died, or a rank is stuck: look for the first error of all ranks"

@@ -31,10 +31,14 @@ class Peers:
         """Return the ranks of this machine whose process has ended, after waiting up to a second for one."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while True:
-            dead = [rank for rank, process in self._processes.items() if not _lives(process)]
+            dead = self.ended_ranks()
             if dead or time.monotonic() > deadline:
                 return dead
             time.sleep(_POLL_SECONDS)
+
+    def ended_ranks(self) -> list[int]:
+        """Return the ranks of this machine whose process has ended by now."""
+        return [rank for rank, process in self._processes.items() if not _lives(process)]
 
 
 def _lives(process: psutil.Process) -> bool:

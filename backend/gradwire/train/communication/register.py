@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Literal, assert_never
 
 import msgspec
 import torch
@@ -23,7 +23,13 @@ from gradwire.train.communication.powersgd import PowerSGD
 from gradwire.train.communication.topk import TopK
 from gradwire.train.communication.torch_hooks import register_fp16_torch, register_powersgd_torch
 
-_WIRE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+NumberFormat = Literal["fp32", "bf16", "fp16"]
+
+_NUMBER_FORMATS: dict[NumberFormat, torch.dtype] = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
 
 
 def register(
@@ -33,15 +39,27 @@ def register(
     process_group: dist.ProcessGroup,
     synchronisations_per_step: int = 1,
     extra_synchronisations: int = 0,
+    dtype: NumberFormat | None = None,
 ) -> GradientCommunication:
     """Make `ddp_model` average its gradients by `compression.method`, and return what counts and saves it.
 
     Every rank of `process_group`, the one DDP was given, calls this once per model. `synchronisations_per_step` is 1
     where all but the last micro-step run under `no_sync`, else gradient_accumulation; `extra_synchronisations` is 1
-    where the first micro-step of this process is one more (static_graph with accumulation). Raises UsageError where a
-    method is known not to work here; the text has the reason.
+    where the first micro-step of this process is one more (static_graph with accumulation). `dtype` is what full
+    gradients, those of method none, travel as; None: as they are. Raises UsageError where a method is known not to work
+    here; the text has the reason.
     """
     match compression.method:
+        case "none" if dtype is not None and _differs(ddp_model, _NUMBER_FORMATS[dtype]):
+            return HookedCommunication(
+                ddp_model,
+                Cast(_NUMBER_FORMATS[dtype]),
+                name=dtype,
+                options={"dtype": dtype},
+                process_group=process_group,
+                synchronisations_per_step=synchronisations_per_step,
+                extra_synchronisations=extra_synchronisations,
+            )
         case "none":
             return FullGradients(
                 ddp_model,
@@ -79,6 +97,10 @@ def register(
                 synchronisations_per_step=synchronisations_per_step,
                 extra_synchronisations=extra_synchronisations,
             )
+
+
+def _differs(ddp_model: DistributedDataParallel, dtype: torch.dtype) -> bool:
+    return any(parameter.requires_grad and parameter.dtype != dtype for parameter in ddp_model.module.parameters())
 
 
 def method_of(compression: Compression, *, unused: bool) -> Method:
@@ -135,6 +157,6 @@ def _low_rank_options(compression: Compression, *, unused: bool) -> LowRankOptio
         error_feedback=compression.error_feedback,
         warm_start=compression.warm_start,
         start_step=compression.start_step,
-        wire_dtype=None if compression.wire_dtype is None else _WIRE_DTYPES[compression.wire_dtype],
+        wire_dtype=None if compression.wire_dtype is None else _NUMBER_FORMATS[compression.wire_dtype],
         unused=unused,
     )

@@ -31,6 +31,8 @@ class AccelerateEngine:
         self._run = run
         self._model, self._optimizer = model, optimizer
         self._world_size = setting.plan.world.world_size
+        # Sequences since the last optimizer step.
+        self._pending = 0
         self.data_parallel_rank = setting.place.rank
         self.notes: Sequence[str] = (f"Accelerate's distributed type: {run.accelerator.distributed_type.value}",)
         self.lone_step: Callable[[], AbstractContextManager[Any]] | None = (
@@ -50,11 +52,11 @@ class AccelerateEngine:
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Accumulate, clip and update through Accelerate; see Engine."""
         losses = []
-        gradient_norm, learning_rate = None, 0.0
+        gradient_norm, learning_rate, sequences = None, 0.0, 0
         for batch in micro_batches:
             with self._run.accumulate(self._model):
                 learning_rate = learning_rate_of(self._optimizer)
-                loss = self._model(batch.tokens, batch.labels)
+                loss = self._model(batch.tokens, batch.labels) * batch.weight
                 with explained(self.communication):
                     self._run.accelerator.backward(loss)
                 self._lap("passes")
@@ -63,10 +65,14 @@ class AccelerateEngine:
                 self._optimizer.zero_grad()
                 self._lap("optimizer")
             losses.append(loss.detach())
+            self._pending += len(batch.tokens) * self._world_size
+            if self._run.accelerator.sync_gradients:
+                sequences, self._pending = self._pending, 0
         return StepResult(
             loss_share=torch.stack(losses).mean() / self._world_size,
             gradient_norm=gradient_norm,
             learning_rate=learning_rate,
+            sequences=sequences,
         )
 
 

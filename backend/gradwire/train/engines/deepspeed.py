@@ -15,6 +15,7 @@ from gradwire.artifact import DEEPSPEED_FILE
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Training
 from gradwire.errors import EnvironmentNotFit, UsageError
+from gradwire.reading import read_regular
 from gradwire.train.clip import gradient_norm
 from gradwire.train.deepspeed_config import check_deepspeed_config, file_has_the_learning_rates
 from gradwire.train.engines.engine import MicroBatch, StepResult
@@ -22,6 +23,9 @@ from gradwire.train.model import LossModel, build_model, weights_dtype
 from gradwire.train.schedule import ScheduledLearningRate
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Lap
+
+# What is longer is cut, and then no JSON.
+_LARGEST_BYTES = 4 * 2**20
 
 
 class DeepSpeedEngine:
@@ -47,8 +51,9 @@ class DeepSpeedEngine:
         losses = []
         norm = None
         learning_rate = float(self._engine.get_lr()[0])
+        sequences_before = self._engine.global_samples
         for batch in micro_batches:
-            loss = self._engine(batch.tokens, batch.labels)
+            loss = self._engine(batch.tokens, batch.labels) * batch.weight
             self._engine.backward(loss)
             self._lap("passes")
             if self._engine.is_gradient_accumulation_boundary():
@@ -60,6 +65,7 @@ class DeepSpeedEngine:
             loss_share=torch.stack(losses).mean() / self._world_size,
             gradient_norm=self._engine.get_global_grad_norm() if norm is None else norm,
             learning_rate=learning_rate,
+            sequences=self._engine.global_samples - sequences_before,
         )
 
     def _norm_without_zero(self) -> Any:
@@ -97,7 +103,7 @@ def build(setting: Setting, device: Any, lap: Lap) -> DeepSpeedEngine:
         config=config,
         # Where DeepSpeed has no such scheduler; else the file's own is in force.
         lr_scheduler=None
-        if file_has_the_learning_rates(training, config)
+        if "scheduler" in setting.plan.recipe.backends.deepspeed or file_has_the_learning_rates(training, config)
         else lambda optimizer: _scheduled(optimizer, training),
     )
     _check_world(setting.plan, engine)
@@ -114,7 +120,7 @@ def _scheduled(optimizer: Any, training: Training) -> ScheduledLearningRate:
 def _read_config(folder: Path) -> Any:
     file = folder / DEEPSPEED_FILE
     try:
-        return json.loads(file.read_bytes())
+        return json.loads(read_regular(file, max_bytes=_LARGEST_BYTES))
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}; `gradwire lower --backend deepspeed` writes it") from None
     except ValueError as error:

@@ -25,10 +25,17 @@ _MODULES: dict[Backend, str] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MicroBatch:
-    """`tokens` and `labels` (each token's next one), both (batch_size_per_gpu, sequence_length) on the device."""
+    """`tokens` and `labels` (each token's next one), both (batch_size_per_gpu, sequence_length) on the device.
+
+    `label_count` of the labels count; the mean loss over those is multiplied by `weight` before micro-steps and ranks
+    are averaged. `checksum` is the CRC-32 of the tokens.
+    """
 
     tokens: Any
     labels: Any
+    label_count: int
+    weight: float
+    checksum: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,14 +43,16 @@ class StepResult:
     """What one optimizer step gave.
 
     `loss_share`: this rank's part of the step's loss, a scalar tensor; the sum over all ranks is the mean over
-    micro-steps and data-parallel ranks of the mean token loss, in nats. `gradient_norm`: global 2-norm of the
+    micro-steps and data-parallel ranks of the weighted mean token loss, in nats. `gradient_norm`: global 2-norm of the
     averaged gradient before clipping, a scalar tensor or a float, None where it is not computed. `learning_rate`: what
-    the optimizer held when it took the step.
+    the optimizer held when it took the step. `sequences`: those that the step's gradient is made of over all ranks, as
+    the backend counts them.
     """
 
     loss_share: Any
     gradient_norm: Any
     learning_rate: float
+    sequences: int
 
 
 class Engine(Protocol):

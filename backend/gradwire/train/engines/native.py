@@ -21,7 +21,7 @@ from gradwire.train.clip import clip_gradients
 from gradwire.train.communication import GradientCommunication
 from gradwire.train.ddp import ddp_options, explained, micro_step_context, register_communication
 from gradwire.train.engines.engine import MicroBatch, StepResult
-from gradwire.train.model import LossModel, build_model, compute_dtype, weights_dtype
+from gradwire.train.model import LossModel, build_model, compute_dtype, number_format, weights_dtype
 from gradwire.train.optimizer import build_optimizer
 from gradwire.train.passes import example_passes
 from gradwire.train.schedule import ScheduledLearningRate, learning_rate_of
@@ -67,7 +67,7 @@ class NativeEngine:
         losses = []
         for micro_step, batch in enumerate(micro_batches):
             with self._reduction(micro_step), explained(self.communication):
-                loss = self._model(batch.tokens, batch.labels) / len(micro_batches)
+                loss = self._model(batch.tokens, batch.labels) * (batch.weight / len(micro_batches))
                 self._scaler.scale(loss).backward()
             self._lap("passes")
             losses.append(loss.detach())
@@ -89,6 +89,7 @@ class NativeEngine:
             loss_share=torch.stack(losses).sum() / self._data_parallel_size,
             gradient_norm=gradient_norm,
             learning_rate=learning_rate,
+            sequences=sum(len(batch.tokens) for batch in micro_batches) * self._data_parallel_size,
         )
 
     def _reduction(self, micro_step: int) -> AbstractContextManager[Any]:
@@ -149,10 +150,10 @@ def shard(model: Any, blocks: Any, mesh: Any, plan: Plan) -> None:
     """
     recipe, fsdp = plan.recipe, plan.recipe.parallelism.data.fsdp
     mixed = recipe.training.precision in ("bf16-mixed", "fp16-mixed")
-    policy = (
-        MixedPrecisionPolicy(param_dtype=compute_dtype(recipe.training), reduce_dtype=torch.float32)
-        if mixed
-        else MixedPrecisionPolicy()
+    asked = recipe.communication.dtype
+    policy = MixedPrecisionPolicy(
+        param_dtype=compute_dtype(recipe.training) if mixed else None,
+        reduce_dtype=number_format(asked) if asked else torch.float32 if mixed else None,
     )
     options = {
         "mesh": mesh,

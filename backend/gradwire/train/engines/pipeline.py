@@ -65,6 +65,22 @@ class TimedStage(PipelineStage):  # type: ignore[misc]
         self._lap("passes")
 
 
+class ChunkLoss:
+    """The loss of one chunk as its part of the step's: its labels' summed loss times `share`, which each batch sets.
+
+    A chunk's mean would count chunks with few labels too much.
+    """
+
+    def __init__(self, lap: Lap) -> None:
+        self._lap = lap
+        self.share = 1.0
+
+    def __call__(self, logits: Any, labels: Any) -> Any:
+        loss = token_loss(logits, labels, reduction="sum") * self.share
+        self._lap("passes")
+        return loss
+
+
 class PipelineEngine:
     """Trains one rank's stages of a model.
 
@@ -84,6 +100,7 @@ class PipelineEngine:
         pipeline: SettledPipeline,
         mesh: Any,
         schedule: Any,
+        chunk_loss: ChunkLoss,
         stages: Mapping[int, Any],
         lap: Lap,
     ) -> None:
@@ -91,6 +108,7 @@ class PipelineEngine:
         self._training = plan.recipe.training
         self._data_parallel_size = plan.batch.data_parallel_size
         self._schedule = schedule
+        self._chunk_loss = chunk_loss
         self._parameters = [parameter for stage in stages.values() for parameter in stage.parameters()]
         self._optimizer = build_optimizer(self._parameters, plan.recipe.training)
         self._learning_rate = ScheduledLearningRate(self._optimizer, plan.recipe.training)
@@ -103,7 +121,10 @@ class PipelineEngine:
 
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Run the schedule over the chunks of every micro-batch, clip over all stages, and update; see Engine."""
-        losses = [loss for batch in micro_batches for loss in self._run(batch)]
+        losses = []
+        for batch in micro_batches:
+            self._chunk_loss.share = batch.weight / (batch.label_count * len(micro_batches))
+            losses += self._run(batch)
         self._lap("pipeline_bubble")
         if self._averages_last:
             average_gradients(self._parameters, self._data_group)
@@ -116,10 +137,13 @@ class PipelineEngine:
         self._learning_rate.step()
         self._optimizer.zero_grad()
         self._lap("optimizer")
-        # Each chunk's loss is divided by chunks x micro-steps already; only the last stage has any.
+        # Each chunk's loss is its part of the step's already; only the last stage has any.
         loss = torch.stack(losses).sum() if losses else torch.zeros((), device=micro_batches[0].tokens.device)
         return StepResult(
-            loss_share=loss / self._data_parallel_size, gradient_norm=gradient_norm, learning_rate=learning_rate
+            loss_share=loss / self._data_parallel_size,
+            gradient_norm=gradient_norm,
+            learning_rate=learning_rate,
+            sequences=sum(len(batch.tokens) for batch in micro_batches) * self._data_parallel_size,
         )
 
     def _run(self, batch: MicroBatch) -> list[Any]:
@@ -167,7 +191,8 @@ def build(setting: Setting, device: Any, lap: Lap) -> PipelineEngine:
         TimedStage(lap, stage, index, pipeline.stages, device, group=mesh.get_group("stage"))
         for index, stage in stages.items()
     ]
-    return PipelineEngine(plan, pipeline, mesh, _schedule(plan, pipeline, timed, lap), stages, lap)
+    chunk_loss = ChunkLoss(lap)
+    return PipelineEngine(plan, pipeline, mesh, _schedule(pipeline, timed, chunk_loss), chunk_loss, stages, lap)
 
 
 def held_stages(pipeline: SettledPipeline, rank: int) -> list[int]:
@@ -213,16 +238,9 @@ def _example_input(model: Model, device: Any, dtype: Any, index: int) -> Any:
     return torch.zeros(1, model.sequence_length, model.hidden_size, dtype=dtype, device=device, requires_grad=True)
 
 
-def _schedule(plan: Plan, pipeline: SettledPipeline, stages: Sequence[Any], lap: Lap) -> Any:
-    parts = pipeline.chunks * plan.batch.gradient_accumulation
-
-    def loss_of_chunk(logits: Any, labels: Any) -> Any:
-        loss = token_loss(logits, labels) / parts
-        lap("passes")
-        return loss
-
+def _schedule(pipeline: SettledPipeline, stages: Sequence[Any], chunk_loss: ChunkLoss) -> Any:
     # Not scale_grads: it divides what earlier micro-steps accumulated once more.
-    options = {"n_microbatches": pipeline.chunks, "loss_fn": loss_of_chunk, "scale_grads": False}
+    options = {"n_microbatches": pipeline.chunks, "loss_fn": chunk_loss, "scale_grads": False}
     held: Any = stages[0] if pipeline.schedule in SINGLE_STAGE_SCHEDULES else list(stages)
     return _SCHEDULES[pipeline.schedule](held, **options)
 

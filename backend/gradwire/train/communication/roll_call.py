@@ -1,0 +1,104 @@
+"""Finds out which ranks have died, on any machine: when one rank asks, every one that lives answers in the store."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import torch.distributed as dist
+
+from gradwire.train.communication.peers import Peers
+
+_POLL_SECONDS = 0.25
+# A rank that lives answers within a poll; a busy machine may need longer.
+_PATIENCE_SECONDS = 4.0
+# A dying process closes its connections a moment before it is seen to be dead.
+_SEEN_DEAD_SECONDS = 0.5
+# Ranks that are not the dead one's neighbours learn of it when its neighbours end.
+_LINGER_SECONDS = 3.0
+_ASKED = "gradwire/roll-call"
+
+
+class RollCall:
+    """This rank's part in it: a thread of its own answers, since a rank's main thread may wait in a collective."""
+
+    def __init__(self, process_group: dist.ProcessGroup) -> None:
+        """All ranks of the job make one together, once."""
+        self._rank: int = dist.get_rank(process_group)
+        self._world_size: int = dist.get_world_size(process_group)
+        self._peers = Peers(process_group)
+        store = dist.distributed_c10d._get_default_store()
+        self._store = store.clone()
+        # Connections of its own: another thread may be waiting in the store.
+        self._answering = store.clone()
+        threading.Thread(target=self._answer_when_asked, name="roll-call", daemon=True).start()
+
+    def missing_ranks(self) -> list[int]:
+        """Ask, and return the ranks that are dead or do not answer within a few seconds.
+
+        A rank that answered and has ended since is not among them: it ended because of another one.
+        """
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        seen_dead_since: float | None = None
+        try:
+            self._store.set(_ASKED, b"1")
+            self._store.set(self._answer_of(self._rank), b"1")
+            while True:
+                silent = [rank for rank in range(self._world_size) if not self._has_answered(rank)]
+                dead = [rank for rank in silent if rank in self._peers.ended_ranks()]
+                now = time.monotonic()
+                if not silent:
+                    return []
+                seen_dead_since = (seen_dead_since or now) if dead else None
+                if seen_dead_since is not None and now - seen_dead_since > _SEEN_DEAD_SECONDS:
+                    return dead
+                if now > deadline:
+                    return silent
+                time.sleep(_POLL_SECONDS / 5)
+        except RuntimeError:  # as torch.distributed raises when whoever holds the store is gone
+            return self._peers.dead_ranks() if _launcher_holds_store() else [0]
+
+    def linger(self) -> None:
+        """Before this process ends after a failure: where it holds the store, let the others ask it first."""
+        if self._rank == 0 and not _launcher_holds_store():
+            time.sleep(_LINGER_SECONDS)
+
+    def _answer_when_asked(self) -> None:
+        try:
+            while not self._answering.check([_ASKED]):
+                time.sleep(_POLL_SECONDS)
+            self._answering.set(self._answer_of(self._rank), b"1")
+        except RuntimeError:  # the store is gone, and with it everybody who might ask
+            return
+
+    def _has_answered(self, rank: int) -> bool:
+        return bool(self._store.check([self._answer_of(rank)]))
+
+    def _answer_of(self, rank: int) -> str:
+        return f"{_ASKED}/{rank}"
+
+
+def _launcher_holds_store() -> bool:
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+_IN_THIS_PROCESS: list[RollCall] = []
+
+
+def begin_roll_call(process_group: dist.ProcessGroup) -> None:
+    """Make this process answer, and ask, from now on; all ranks of the job call this together."""
+    if dist.get_world_size(process_group) > 1 and not _IN_THIS_PROCESS:
+        _IN_THIS_PROCESS.append(RollCall(process_group))
+
+
+def roll_call() -> RollCall | None:
+    """Return this process's roll call; None where nobody has begun one."""
+    return _IN_THIS_PROCESS[0] if _IN_THIS_PROCESS else None
+
+
+def culprits(ranks: list[int]) -> str:
+    """Return what to say of `ranks` that are missing, or of none."""
+    if not ranks:
+        return "no rank has died, so one is stuck: look for the first error of all ranks"
+    return f"rank {', '.join(map(str, ranks))} {'has' if len(ranks) == 1 else 'have'} died"
