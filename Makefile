@@ -6,7 +6,7 @@ BIN    := .venv/bin
 export TORCH_EXTENSIONS_DIR ?= $(CURDIR)/.torch_extensions
 
 # The documents of Gradwire's own, which become classes; the other schemas describe the files of other programs.
-DOCUMENTS := comparison figures lowering measurement peak plan recipe step
+DOCUMENTS := comparison figures lowering measurement parity peak plan recipe step
 
 # Made as dataclasses, then turned into structs: those take no time to define, and every command starts with them.
 define documents_into

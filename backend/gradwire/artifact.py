@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from gradwire.documents.lowering_schema import LoweringReport, Reread
+from gradwire.documents.lowering_schema import LoweringReport, ParityCheck, Reread
 from gradwire.errors import UsageError
 
 PLAN_FILE = "plan.json"
@@ -91,6 +91,12 @@ def build_artifact(
 def with_reread(artifact: Artifact, reread: Reread) -> Artifact:
     """Return `artifact` with what the target's own loader read back in its report."""
     report = structs.replace(artifact.report, reread=reread)
+    return replace(artifact, files={**artifact.files, REPORT_FILE: document_text(report)}, report=report)
+
+
+def with_parity(artifact: Artifact, parity: ParityCheck | None) -> Artifact:
+    """Return `artifact` with what is known of this backend training as others do in its report."""
+    report = structs.replace(artifact.report, parity=parity)
     return replace(artifact, files={**artifact.files, REPORT_FILE: document_text(report)}, report=report)
 
 

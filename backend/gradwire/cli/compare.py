@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,10 +16,11 @@ from gradwire.cli.options import (
     add_changes,
     add_json,
     add_recipe,
-    backend_name,
+    backend_list,
     folder_path,
     positive_integer,
     positive_number,
+    refuse_twins,
 )
 from gradwire.cli.output import note, plain, say, say_json, screen_width
 from gradwire.cli.progress import make_progress
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_recipe(parser, optional=True)
     parser.add_argument(
         "--backends",
-        type=_backends,
+        type=backend_list,
         metavar="B,B",
         help=f"some of {', '.join(BACKEND_NAMES)} (all)",
     )
@@ -168,18 +168,7 @@ def _finish(
     return comparison, exit_code
 
 
-def _backends(text: str) -> list[str]:
-    backends = [backend_name(word.strip()) for word in text.split(",")]
-    _refuse_twins(backends, text)
-    return backends
-
-
 def _sizes(text: str) -> list[int]:
     sizes = [positive_integer(word.strip()) for word in text.split(",")]
-    _refuse_twins(sizes, text)
+    refuse_twins(sizes, text)
     return sizes
-
-
-def _refuse_twins(values: Sequence[object], text: str) -> None:
-    if len(set(values)) < len(values):
-        raise argparse.ArgumentTypeError(f"{text!r} names one twice; --repeats runs each more than once")

@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from gradwire.cli.options import BACKEND_NAMES, add_changes, add_json, add_recipe
 from gradwire.cli.output import plain, say, say_json, shown, table, wrapped
+from gradwire.cli.parity_evidence import parity_check, parity_text
 from gradwire.cli.steps import load, lower_loaded
 from gradwire.errors import GradwireError, UsageError
 
 if TYPE_CHECKING:
     from gradwire.recipe import LoadedRecipe
+
+# The keys whose effect shows in a step's loss, gradient norm or learning rate.
+_TRAINED = ("model.", "data.", "training.", "communication.", "parallelism.")
 
 DESCRIPTION = """\
 Say what one key of a recipe means: its value and where that came from, what is
@@ -125,14 +129,17 @@ def _on_backend(loaded: LoadedRecipe, arguments: argparse.Namespace, backend: st
     from pathlib import PurePath
 
     try:
-        _, artifact = lower_loaded(loaded, arguments, backend=backend, folder=PurePath("out"), allow_lossy=True)
+        plan, artifact = lower_loaded(loaded, arguments, backend=backend, folder=PurePath("out"), allow_lossy=True)
     except GradwireError as error:
-        return {"outcome": "not lowered", "carrier": None, "note": str(error)}
+        return {"outcome": "not lowered", "carrier": None, "note": str(error), "parity": None}
     # A free-form mapping, such as backends.deepspeed, is accounted for as a whole.
     field = next((field for field in artifact.report.fields if field.path == key), None)
     if field is None:
-        return {"outcome": "unused", "carrier": None, "note": None}
-    return {"outcome": field.outcome, "carrier": field.carrier, "note": field.note}
+        return {"outcome": "unused", "carrier": None, "note": None, "parity": None}
+    # What is not carried there, a comparison of runs says nothing about.
+    carried = field.outcome in ("exact", "emulated") and field.path.startswith(_TRAINED)
+    check = parity_check(loaded, plan, arguments) if carried else None
+    return {"outcome": field.outcome, "carrier": field.carrier, "note": field.note, "parity": plain(check)}
 
 
 def _from(origin: dict[str, Any] | None) -> str:
@@ -154,7 +161,23 @@ def _print_key(document: dict[str, Any]) -> None:
     for backend, outcome in document["backends"].items():
         carried = f" by {outcome['carrier']}" if outcome["carrier"] else ""
         rows.append((backend, f"{outcome['outcome']}{carried}{': ' + outcome['note'] if outcome['note'] else ''}"))
+    rows += _compared(document["backends"])
     say(table(rows))
+
+
+def _compared(backends: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what runs say of the backends; where they say nothing, once how they can be made to."""
+    import msgspec
+
+    from gradwire.documents.lowering_schema import ParityCheck
+
+    checks = {
+        backend: msgspec.convert(outcome["parity"], ParityCheck)
+        for backend, outcome in backends.items()
+        if outcome["parity"] is not None
+    }
+    told = [f"{backend} {parity_text(check)}" for backend, check in checks.items() if check.evidence is not None]
+    return [("compared", line) for line in told or [parity_text(check) for check in list(checks.values())[:1]]]
 
 
 def _print_section(document: dict[str, Any]) -> None:

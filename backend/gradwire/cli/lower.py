@@ -14,12 +14,14 @@ from gradwire.cli.lowered import (
     say_reread,
 )
 from gradwire.cli.options import add_backend, add_changes, add_json, add_nodes, add_recipe, check_nodes, folder_path
-from gradwire.cli.output import note, say, say_json
+from gradwire.cli.output import note, say, say_json, wrapped
+from gradwire.cli.parity_evidence import parity_check, parity_text
 from gradwire.cli.steps import load, lower_loaded, write_and_reread
 from gradwire.errors import RunFailed
 
 if TYPE_CHECKING:
     from gradwire.artifact import Artifact
+    from gradwire.documents.lowering_schema import ParityCheck
     from gradwire.documents.plan_schema import Plan
 
 _USUAL_GPUS = 8
@@ -65,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan, artifact = lower_loaded(
         loaded, arguments, backend=arguments.backend, folder=folder, allow_lossy=arguments.allow_lossy
     )
+    artifact = _with_parity(artifact, parity_check(loaded, plan, arguments))
     if not arguments.dry_run:
         artifact = _write(artifact, folder) if arguments.no_reread else write_and_reread(artifact, folder)
     document = lowered_document(plan, artifact, folder, written=not arguments.dry_run)
@@ -83,11 +86,19 @@ def run(arguments: argparse.Namespace) -> int:
                     say(f"\n--- {name}\n{text.rstrip()}")
         else:
             say_reread(artifact.report)
+            if artifact.report.parity is not None:
+                say(wrapped(parity_text(artifact.report.parity), indent=2, first=""))
             say(f"files in {folder}: {', '.join(sorted(artifact.files))}")
         say(f"\nrun it:\n  {document['command_line']}")
     if different:
         note(f"gradwire: {folder}: the loader reads other values than planned: {difference_text(artifact.report)}")
     return RunFailed.exit_code if different else 0
+
+
+def _with_parity(artifact: Artifact, check: ParityCheck | None) -> Artifact:
+    from gradwire.artifact import with_parity
+
+    return with_parity(artifact, check)
 
 
 def _write(artifact: Artifact, folder: Path) -> Artifact:

@@ -159,6 +159,19 @@ def backend_name(text: str) -> str:
     return text
 
 
+def backend_list(text: str) -> list[str]:
+    """Return `text`, names of backends with commas between them, none twice."""
+    backends = [backend_name(word.strip()) for word in text.split(",")]
+    refuse_twins(backends, text)
+    return backends
+
+
+def refuse_twins(values: Sequence[object], text: str) -> None:
+    """Raise where a list from the command line, `text`, names one twice."""
+    if len(set(values)) < len(values):
+        raise argparse.ArgumentTypeError(f"{text!r} names one twice")
+
+
 def address(text: str) -> str:
     """Return `text`, HOST:PORT."""
     found = _ADDRESS.fullmatch(text)

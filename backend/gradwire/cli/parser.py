@@ -22,6 +22,7 @@ VERBS = {
     "launch": "lower a recipe, run it, and measure it",
     "measure": "run your own training command and measure it",
     "compare": "run one recipe on several backends and sizes; table and report",
+    "parity": "train one recipe on several backends; say where they first differ",
     "report": "compare runs that were measured already; table and report",
     "advise": "say below which link speed gradient compression pays",
     "efficiency": "scaling efficiency and grade from throughputs, or from a file of them",

@@ -21,6 +21,23 @@ class FieldOutcome(Struct, frozen=True, kw_only=True):
     """How it is emulated and what differs, or why it is refused and the nearest thing that can be done."""
 
 
+class ParityEvidence(Struct, frozen=True, kw_only=True):
+    """What one parity.json says of this backend."""
+
+    file: str
+    """The parity.json, relative to the folder that `gradwire` ran in."""
+    is_same: bool
+    """Whether this backend and the others trained the same, within the tolerances of the file."""
+    others: list[Literal["native", "accelerate", "deepspeed"]]
+    """Backends that this one was compared with."""
+    steps: int
+    """Optimizer steps that were compared."""
+    versions: dict[str, str | None]
+    """Package name to version in this backend's run."""
+    difference: str | None
+    """The first difference in words; null where there is none."""
+
+
 class WrittenDefault(Struct, frozen=True, kw_only=True):
     """One hidden default of the backend, overwritten."""
 
@@ -45,6 +62,15 @@ class RereadValue(Struct, frozen=True, kw_only=True):
     """What the loader says."""
     equal: bool
     """Whether the two are the same value."""
+
+
+class ParityCheck(Struct, frozen=True, kw_only=True):
+    """The command that trains this recipe on every backend that can and compares them, and what it last found here."""
+
+    command: list[str]
+    """The command, one word per entry."""
+    evidence: ParityEvidence | None
+    """What the newest parity.json below runs/ says of this recipe, size and kind of device; null where there is none."""
 
 
 class Reread(Struct, frozen=True, kw_only=True):
@@ -85,3 +111,5 @@ class LoweringReport(Struct, frozen=True, kw_only=True):
     """The launch command, one word per entry; file names are relative to the output folder."""
     reread: Reread
     """What the target's own loader read back."""
+    parity: ParityCheck | None = None
+    """What is known of this backend training as others do; null where nobody looked."""
