@@ -18,11 +18,12 @@ from gradwire.cli.options import (
     add_recipe,
     check_nodes,
     folder_path,
+    positive_integer,
     positive_number,
 )
 from gradwire.cli.output import note, plain, say, say_json
 from gradwire.cli.steps import load, lower_loaded
-from gradwire.errors import EnvironmentNotFit, RunFailed
+from gradwire.errors import EnvironmentNotFit, RunFailed, UsageError
 
 if TYPE_CHECKING:
     from gradwire.artifact import Artifact
@@ -52,6 +53,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=folder_path, metavar="DIR", help="folder of the run (runs/RECIPE-BACKEND-N, a new one)"
     )
     parser.add_argument("--timeout", type=positive_number, metavar="S", help="stop the run after S seconds")
+    parser.add_argument(
+        "--save-every",
+        type=positive_integer,
+        metavar="N",
+        help="write a checkpoint every N steps and at the end, to DIR/checkpoints (native, ddp)",
+    )
+    parser.add_argument(
+        "--resume", type=folder_path, metavar="DIR", help="go on from the newest checkpoint of an earlier run's folder"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print what would run, and what stands in its way")
     add_json(parser)
     add_changes(parser)
@@ -78,6 +88,7 @@ def _run_in(folder: Path, loaded: LoadedRecipe, arguments: argparse.Namespace) -
     )
     if arguments.dry_run:
         return _dry_run(plan, artifact, folder, arguments)
+    _checkpoint_words(arguments)
     check_fit(plan, artifact, arguments)
     note(f"{headline(plan)} -> {folder}")
     if (folder / "measurement.json").exists():
@@ -95,6 +106,16 @@ def _run_in(folder: Path, loaded: LoadedRecipe, arguments: argparse.Namespace) -
         say_measurement(measurement)
     say(f"  {folder}/{'measurement.json' if measurement else 'launch.log'}")
     return 0
+
+
+def _checkpoint_words(arguments: argparse.Namespace) -> list[str]:
+    """Return what tells gradwire.train to save and to resume; other verbs that start runs have no such options."""
+    options = vars(arguments)
+    save_every, resume = options.get("save_every"), options.get("resume")
+    if options.get("program") is not None and (save_every or resume):
+        raise UsageError("--save-every and --resume are for gradwire.train; a script of your own saves by itself")
+    words = [] if save_every is None else ["--save-every", str(save_every)]
+    return words if resume is None else [*words, "--resume", str(resume.resolve())]
 
 
 def check_fit(plan: Plan, artifact: Artifact, arguments: argparse.Namespace) -> None:
@@ -132,6 +153,7 @@ def start(
         shell=os.environ,
         timeout_seconds=arguments.timeout,
         echo=sys.stderr.buffer if echo else None,
+        more_words=_checkpoint_words(arguments),
     )
     file = folder / MEASUREMENT_FILE
     options = vars(arguments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,16 +28,18 @@ def run_artifact(
     shell: Mapping[str, str],
     timeout_seconds: float | None,
     echo: BinaryIO | None,
+    more_words: Sequence[str] = (),
 ) -> Ended:
     """Run `artifact`, written to `folder`, to its end; its output goes to launch.log there and, live, to `echo`.
 
-    `shell` is the environment that it inherits. Raises RunFailed, or the error that a rank left word of.
+    `more_words` follow the command's own. `shell` is the environment that it inherits. Raises RunFailed, or the error
+    that a rank left word of.
     """
     for name in _RESULTS:
         (folder / name).unlink(missing_ok=True)
     error_file = folder.resolve() / ERROR_FILE
     ended = run(
-        command_words(artifact, folder, _free_ports(artifact)),
+        [*command_words(artifact, folder, _free_ports(artifact)), *more_words],
         environment=run_environment(shell, artifact.environment, error_file=error_file),
         log=folder / LOG_FILE,
         timeout_seconds=timeout_seconds,

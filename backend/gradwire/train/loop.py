@@ -59,14 +59,16 @@ def train(
     *,
     writer: StepWriter | None,
     energy: EnergyCounter,
+    first_step: int = 0,
+    save: Callable[[int], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[ThroughputMeter, History, RankLaps, Collectives]:
-    """Train the plan's `max_steps`; return this rank's meter, the history, and the laps of the timed steps.
+    """Train the plan's steps from `first_step` on; return this rank's meter, the history, and the timed steps' laps.
 
     A step is timed from reading its samples to the device having finished it; sharing the loss is not. Steps are
     logged and go to `writer`, None on all ranks but one; `energy` counts while they are timed. After the last step,
     where the engine can step without communication, a few more steps are made so: they leave no loss, but weights that
-    belong to no training.
+    belong to no training. `save` is called after each step with the number of steps taken; it counts for no step.
     Raises EveryRankFailed where the loss is not finite.
     """
     training = plan.recipe.training
@@ -77,8 +79,8 @@ def train(
     laps: list[dict[Part, float]] = []
     micro_steps: list[list[float]] = []
     meter.start()
-    for step in range(training.max_steps):
-        if step == warmup:
+    for step in range(first_step, training.max_steps):
+        if step - first_step == warmup:
             energy.start()
         micro_batches, result = _step(plan, engine, feed, stopwatch, step)
         meter.step(samples=samples, tokens=samples * feed.sequence_length)
@@ -91,13 +93,15 @@ def train(
         if engine.communication is not None and engine.communication.last_step is not None:
             history.traffic.append(engine.communication.last_step)
         if writer is not None:
-            writer.write(_line(plan, feed, history, meter.step_seconds[-1]))
+            writer.write(_line(plan, feed, history, meter.step_seconds[-1], step + 1))
             log(_progress(step, training.max_steps, history, meter.step_seconds[-1], plan.batch.tokens_per_step))
         if not math.isfinite(history.losses[-1]):
             raise EveryRankFailed(
                 f"the loss is {history.losses[-1]} in step {step}: training diverged; "
                 "lower training.learning_rate, set training.gradient_clip, or use a wider training.precision"
             )
+        if save is not None:
+            save(step + 1)
         meter.resume()
     energy.stop()
     if engine.communication is not None:
@@ -175,10 +179,10 @@ def _record(history: History, engine: Engine, micro_batches: list[MicroBatch], r
     history.learning_rates.append(result.learning_rate)
 
 
-def _line(plan: Plan, feed: Feed, history: History, seconds: float) -> Step:
+def _line(plan: Plan, feed: Feed, history: History, seconds: float, number: int) -> Step:
     loss, norm = history.losses[-1], history.gradient_norms[-1]
     return Step(
-        step=len(history.losses),
+        step=number,
         loss=loss if math.isfinite(loss) else None,
         gradient_norm=norm if norm is not None and math.isfinite(norm) else None,
         learning_rate=history.learning_rates[-1],

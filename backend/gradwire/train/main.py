@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         options = _parse(arguments)
         place = read_place(os.environ)
-        setting = _prepare(options.plan, place)
+        setting = replace(_prepare(options.plan, place), save_every=options.save_every, resume=options.resume)
     except GradwireError as error:
         # Every rank of a machine finds the same mistake here; one says it.
         record_failure(error, environment=os.environ)
@@ -67,9 +68,19 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("plan", type=Path, help="plan.json, or the folder that holds it")
     parser.add_argument("--out", type=Path, help="folder for measurement.json (default: beside the plan)")
+    parser.add_argument(
+        "--save-every", type=_steps, metavar="N", help="write a checkpoint every N steps and at the end, in --out"
+    )
+    parser.add_argument("--resume", type=Path, metavar="FOLDER", help="go on from a checkpoint, the newest in FOLDER")
     # The deepspeed launcher appends this one; the environment says the same.
     parser.add_argument("--local_rank", "--local-rank", type=int, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
+
+
+def _steps(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
 
 
 def _prepare(path: Path, place: Place) -> Setting:

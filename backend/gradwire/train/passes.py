@@ -58,6 +58,20 @@ def example_passes(model: Any, setting: Setting, device: torch.device) -> Passes
     """
     if setting.plan.recipe.training.compile:
         return None
+    return _over_zeros(model, setting, device)
+
+
+def settling_pass(ddp_model: Any, setting: Setting, device: torch.device) -> Callable[[], None]:
+    """Return what makes one backward pass of `ddp_model`, a LossModel in DDP, that leaves no gradient."""
+
+    def settle() -> None:
+        _over_zeros(ddp_model, setting, device)().backward()
+        ddp_model.zero_grad(set_to_none=True)
+
+    return settle
+
+
+def _over_zeros(model: Any, setting: Setting, device: torch.device) -> Passes:
     shape = (setting.plan.batch.batch_size_per_gpu, setting.model.sequence_length)
     zeros = torch.zeros(shape, dtype=torch.long, device=device)
     return lambda: model(zeros, zeros)

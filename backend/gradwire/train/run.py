@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ import torch.distributed
 
 from gradwire.documents.measurement_schema import Batches, Buckets, Measurement
 from gradwire.documents.plan_schema import Plan
+from gradwire.errors import UsageError
 from gradwire.measure.hardware import hardware
 from gradwire.measure.matmul_peak import RunPeak
 from gradwire.measure.measurement import build_measurement, write_measurement
@@ -20,15 +22,17 @@ from gradwire.measure.nvml import EnergyCounter, device_facts
 from gradwire.measure.steps import STEPS_FILE, StepWriter
 from gradwire.measure.time_split import Collectives, RankLaps, split_time
 from gradwire.measure.totals import RankRecord
+from gradwire.train.checkpoint import CHECKPOINTS, Resumed, load_checkpoint, save_checkpoint
 from gradwire.train.communication.roll_call import begin_roll_call
 from gradwire.train.data import order_samples, read_text
-from gradwire.train.engines.engine import build_engine
+from gradwire.train.engines.engine import Engine, build_engine
 from gradwire.train.facts import device_name, device_uuid, read_versions, record_with_memory
 from gradwire.train.feed import Feed
 from gradwire.train.loop import History, log, train
 from gradwire.train.process_group import begin_process_group, check_agreement, choose_device, end_process_group
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Stopwatch
+from gradwire.train.training_state import TrainingState
 
 
 def run(setting: Setting, out_folder: Path) -> None:
@@ -54,16 +58,27 @@ def train_in_group(setting: Setting, device: Any, out_folder: Path) -> None:
     stopwatch = Stopwatch(device, time.perf_counter)
     engine = build_engine(setting, device, stopwatch.lap)
     feed = Feed(text=text, order=order, sequence_length=sequence_length, device=device)
+    resumed = _resume(setting, engine, device)
     with ExitStack() as stack:
         if engine.communication is not None:
             stack.callback(engine.communication.close)
         writer = stack.enter_context(StepWriter(out_folder / STEPS_FILE)) if place.rank == 0 else None
         energy = EnergyCounter(device_uuid(device))
-        meter, history, laps, collectives = train(plan, engine, feed, stopwatch, writer=writer, energy=energy)
+        meter, history, laps, collectives = train(
+            plan,
+            engine,
+            feed,
+            stopwatch,
+            writer=writer,
+            energy=energy,
+            first_step=resumed.step,
+            save=_saver(setting, engine, device, out_folder),
+        )
     gathered = _gather((replace(record_with_memory(meter, device), energy=energy.read()), laps))
     if place.rank == 0:
         notes = [
             f"text: {len(text.content)} bytes of {text.origin}",
+            *resumed.notes,
             *engine.notes,
             *_notes_on_split(plan, collectives),
         ]
@@ -74,6 +89,42 @@ def train_in_group(setting: Setting, device: Any, out_folder: Path) -> None:
         write_measurement(file, measurement)
         world = f"{plan.world.world_size} process{'' if plan.world.world_size == 1 else 'es'}"
         log(f"trained on {world} ({plan.backend}, {plan.world.device}); measurement: {file}")
+
+
+def _resume(setting: Setting, engine: Engine, device: Any) -> Resumed:
+    if setting.resume is None:
+        return Resumed(step=0, notes=())
+    state = _state_of(engine)
+    resumed = load_checkpoint(setting.resume, state, setting.plan, setting.place, device=device)
+    check_agreement({"the checkpoint": resumed.step})
+    state.continue_from(resumed.step)
+    if setting.place.rank == 0:
+        log("; ".join(resumed.notes))
+    return resumed
+
+
+def _saver(setting: Setting, engine: Engine, device: Any, out_folder: Path) -> Callable[[int], None] | None:
+    """Return what is called after each step with the number of steps taken, None where nothing is saved."""
+    every = setting.save_every
+    if every is None:
+        return None
+    state, last = _state_of(engine), setting.plan.recipe.training.max_steps
+
+    def save(steps: int) -> None:
+        if steps % every == 0 or steps == last:
+            folder = out_folder / CHECKPOINTS
+            save_checkpoint(folder, state, setting.plan, setting.place, step=steps, device=device)
+
+    return save
+
+
+def _state_of(engine: Engine) -> TrainingState:
+    if engine.state is None:
+        raise UsageError(
+            "--save-every and --resume: Gradwire saves models that plain DDP holds whole, on the native backend; "
+            "in a script of your own use accelerator.save_state or DeepSpeed's save_checkpoint"
+        )
+    return engine.state
 
 
 def _notes_on_split(plan: Plan, collectives: Collectives) -> list[str]:

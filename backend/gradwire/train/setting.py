@@ -34,13 +34,16 @@ class Place:
 class Setting:
     """One rank's run: `plan`, the `folder` that holds it and its sibling files, and its `place`.
 
-    `measured_peak` stands in for the peak of a device that the table does not have; None: none was given.
+    `measured_peak` stands in for the peak of a device that the table does not have; None: none was given. A checkpoint
+    is written every `save_every` steps and at the end (None: none); training goes on from the one at `resume`.
     """
 
     plan: Plan
     folder: Path
     place: Place
     measured_peak: MatmulPeak | None = None
+    save_every: int | None = None
+    resume: Path | None = None
 
     @property
     def model(self) -> Model:

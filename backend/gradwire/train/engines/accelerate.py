@@ -25,6 +25,7 @@ class AccelerateEngine:
     """Trains a model that Accelerate prepared; the samples are Gradwire's, so Accelerate does not share them out."""
 
     counts_samples = True
+    state = None
 
     def __init__(self, setting: Setting, run: RecipeAccelerator, model: Any, optimizer: Any, lap: Lap) -> None:
         self._lap = lap

@@ -34,6 +34,7 @@ class DeepSpeedEngine:
     counts_samples = True
     communication = None
     buckets = None
+    state = None
 
     def __init__(self, setting: Setting, engine: Any, lap: Lap) -> None:
         self._lap = lap

@@ -15,6 +15,7 @@ from gradwire.train.communication import GradientCommunication
 from gradwire.train.model import compute_dtype
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Lap
+from gradwire.train.training_state import TrainingState
 
 _MODULES: dict[Backend, str] = {
     "native": "gradwire.train.engines.native",
@@ -77,6 +78,10 @@ class Engine(Protocol):
     @property
     def buckets(self) -> Buckets | None:
         """In which sizes DDP averages them; None where there is no DDP around a whole model."""
+
+    @property
+    def state(self) -> TrainingState | None:
+        """What a checkpoint saves and restores; None where this engine saves none."""
 
     @property
     def lone_step(self) -> Callable[[], AbstractContextManager[Any]] | None:

@@ -23,10 +23,11 @@ from gradwire.train.ddp import ddp_options, explained, micro_step_context, regis
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.model import LossModel, build_model, compute_dtype, number_format, weights_dtype
 from gradwire.train.optimizer import build_optimizer
-from gradwire.train.passes import example_passes
+from gradwire.train.passes import example_passes, settling_pass
 from gradwire.train.schedule import ScheduledLearningRate, learning_rate_of
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Lap
+from gradwire.train.training_state import TrainingState
 
 
 class NativeEngine:
@@ -43,6 +44,7 @@ class NativeEngine:
         notes: Sequence[str] = (),
         communication: GradientCommunication | None = None,
         buckets: Buckets | None = None,
+        settle: Callable[[], None] | None = None,
     ) -> None:
         self._lap = lap
         self._recipe = setting.plan.recipe
@@ -61,6 +63,7 @@ class NativeEngine:
         self.communication = communication
         self.buckets = buckets
         self.lone_step: Callable[[], AbstractContextManager[Any]] | None = model.no_sync if self._is_ddp else None
+        self.state: TrainingState | None = None if settle is None else self._training_state(settle)
 
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Accumulate over the micro-batches, clip, and update; see Engine."""
@@ -92,6 +95,21 @@ class NativeEngine:
             sequences=sum(len(batch.tokens) for batch in micro_batches) * self._data_parallel_size,
         )
 
+    def _training_state(self, settle: Callable[[], None]) -> TrainingState:
+        def go_on_from(step: int) -> None:
+            self._steps_taken = step
+
+        return TrainingState(
+            model=self._model.module if self._is_ddp else self._model,
+            optimizer=self._optimizer,
+            schedule=self._schedule,
+            scaler=self._scaler,
+            communication=self.communication,
+            settle=settle,
+            ranks_differ=self._recipe.communication.compression.method == "local-sgd",
+            go_on_from=go_on_from,
+        )
+
     def _reduction(self, micro_step: int) -> AbstractContextManager[Any]:
         # fully_shard reduces in every micro-step: gradients that wait for the last one would be whole, not sharded.
         if not self._is_ddp:
@@ -109,7 +127,7 @@ def build(setting: Setting, device: Any, lap: Lap) -> NativeEngine:
     match strategy:
         case "ddp" if setting.plan.batch.data_parallel_size == 1:
             note = "one data-parallel rank: DDP and compression have nothing to do"
-            return NativeEngine(setting, model, lap, notes=[note])
+            return NativeEngine(setting, model, lap, notes=[note], settle=lambda: None)
         case "ddp":
             buckets = settle_buckets(
                 model,
@@ -120,7 +138,8 @@ def build(setting: Setting, device: Any, lap: Lap) -> NativeEngine:
             )
             wrapped = DistributedDataParallel(model, **ddp_options(recipe.communication.overlap, buckets))
             communication = register_communication(wrapped, recipe)
-            return NativeEngine(setting, wrapped, lap, communication=communication, buckets=buckets)
+            settle = settling_pass(wrapped, setting, device)
+            return NativeEngine(setting, wrapped, lap, communication=communication, buckets=buckets, settle=settle)
         case "fsdp":
             mesh, notes = data_mesh(setting.plan, device)
             shard(model, stage.blocks, mesh, setting.plan)

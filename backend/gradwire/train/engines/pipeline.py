@@ -91,6 +91,7 @@ class PipelineEngine:
 
     communication = None
     buckets = None
+    state = None
     # The schedule itself says when a stage averages its gradients.
     lone_step = None
 

@@ -1,0 +1,177 @@
+"""Saves a run's state and takes it up again: weights, optimizer, gradient communication, random numbers, data position.
+
+A checkpoint is a folder `step-N`: `shared.pt` holds what is equal on all ranks, `rank-R.pt` what belongs to one, and
+`complete.json`, written last on every machine, what it is a checkpoint of. All are read as tensors and plain values
+(`weights_only`), never as code.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+from gradwire.documents.plan_schema import Plan
+from gradwire.errors import EnvironmentNotFit, UsageError
+from gradwire.train.setting import Place
+from gradwire.train.training_state import TrainingState
+
+FORMAT_VERSION = 1
+CHECKPOINTS = "checkpoints"
+"""Folder of a run's checkpoints, in the run's own."""
+_KEPT = 2
+_COMPLETE, _SHARED = "complete.json", "shared.pt"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resumed:
+    """Where a run goes on: the number of steps already taken, and what a reader should know of it."""
+
+    step: int
+    notes: tuple[str, ...]
+
+
+def save_checkpoint(folder: Path, state: TrainingState, plan: Plan, place: Place, *, step: int, device: Any) -> None:
+    """Write the checkpoint of `step` steps below `folder` and remove all but the last two; all ranks call this.
+
+    Local steps are synchronised first. Raises UsageError where the folder cannot be written.
+    """
+    state.make_ranks_equal()
+    target = folder / f"step-{step:08d}"
+    with _explained(target):
+        target.mkdir(parents=True, exist_ok=True)
+        if place.rank == 0:
+            _write(target / _SHARED, state.shared())
+        _write(target / f"rank-{place.rank}.pt", {**state.own(), "random": _random_numbers(device)})
+        dist.barrier()
+        if place.local_rank == 0:
+            about = {
+                "format_version": FORMAT_VERSION,
+                "step": step,
+                "world_size": place.world_size,
+                "recipe": msgspec.to_builtins(plan.recipe),
+            }
+            (target / f".{_COMPLETE}").write_text(json.dumps(about, sort_keys=True), encoding="utf-8")
+            (target / f".{_COMPLETE}").replace(target / _COMPLETE)
+            for old in _complete_ones(folder)[:-_KEPT]:
+                shutil.rmtree(old, ignore_errors=True)
+    dist.barrier()
+
+
+def load_checkpoint(path: Path, state: TrainingState, plan: Plan, place: Place, *, device: Any) -> Resumed:
+    """Take over the checkpoint at `path`: a `step-N` folder, or one that holds some, of which the newest counts.
+
+    All ranks call this together, before the first step. With another number of ranks what they share is kept and
+    the notes say what is not. Raises UsageError where there is no checkpoint of this model.
+    """
+    source = _newest(path)
+    about = _read_about(source)
+    _check_recipe(source, about["recipe"], plan)
+    if about["step"] >= plan.recipe.training.max_steps:
+        raise UsageError(
+            f"{source}: has taken {about['step']} steps, and training.max_steps is {plan.recipe.training.max_steps}: "
+            "nothing is left to train; set max_steps higher"
+        )
+    own_file = source / f"rank-{place.rank}.pt"
+    is_same_world = about["world_size"] == place.world_size
+    if not own_file.is_file():
+        if is_same_world:
+            raise EnvironmentNotFit(f"{own_file}: is missing; copy the whole checkpoint to every machine")
+        own_file = source / "rank-0.pt"
+    own = _read(own_file, device)
+    notes = [f"resumed after step {about['step']} from {source.name}"]
+    notes += state.load(_read(source / _SHARED, device), own, is_own=is_same_world)
+    if is_same_world:
+        _set_random_numbers(own["random"], device)
+    else:
+        notes.append(
+            f"the checkpoint is of {about['world_size']} ranks, this run has {place.world_size}: random numbers start "
+            "anew, and steps read other samples than they would have"
+        )
+    return Resumed(step=about["step"], notes=tuple(notes))
+
+
+def _complete_ones(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.glob(f"step-*/{_COMPLETE}"))
+
+
+def _newest(path: Path) -> Path:
+    if (path / _COMPLETE).is_file():
+        return path
+    found = _complete_ones(path) or _complete_ones(path / CHECKPOINTS)
+    if not found:
+        raise UsageError(f"{path}: holds no complete checkpoint; name a folder that --save-every wrote")
+    return found[-1]
+
+
+def _read_about(source: Path) -> dict[str, Any]:
+    try:
+        about: dict[str, Any] = json.loads((source / _COMPLETE).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{source / _COMPLETE}: cannot be read: {error}") from None
+    found = about.get("format_version") if isinstance(about, dict) else None
+    if found != FORMAT_VERSION:
+        raise UsageError(f"{source}: is a checkpoint of format {found}; this version reads {FORMAT_VERSION}")
+    return about
+
+
+def _check_recipe(source: Path, recipe: Mapping[str, Any], plan: Plan) -> None:
+    """Raise UsageError where the checkpoint's weights or optimizer state are not this run's kind."""
+    ours = msgspec.to_builtins(plan.recipe)
+    needed = [("model",), ("training", "precision"), ("training", "optimizer")]
+    differing = [path for path in needed if _at(recipe, path) != _at(ours, path)]
+    if differing:
+        listed = "; ".join(f"{'.'.join(path)}: {_at(recipe, path)}, here {_at(ours, path)}" for path in differing)
+        raise UsageError(f"{source}: is of another training ({listed})")
+
+
+def _at(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    value: Any = document
+    for name in path:
+        value = value[name]
+    return value
+
+
+def _write(file: Path, content: Mapping[str, Any]) -> None:
+    temporary = file.with_name(f".{file.name}.part")
+    torch.save(dict(content), temporary)
+    temporary.replace(file)
+
+
+def _read(file: Path, device: Any) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = torch.load(file, map_location=device, weights_only=True)
+    except OSError as error:
+        raise EnvironmentNotFit(
+            f"{file}: {error.strerror or error}; copy the whole checkpoint to every machine"
+        ) from None
+    return content
+
+
+def _random_numbers(device: Any) -> dict[str, torch.Tensor]:
+    numbers = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        numbers["cuda"] = torch.cuda.get_rng_state(device)
+    return numbers
+
+
+def _set_random_numbers(numbers: Mapping[str, torch.Tensor], device: Any) -> None:
+    torch.set_rng_state(numbers["cpu"].cpu())
+    if device.type == "cuda" and "cuda" in numbers:
+        torch.cuda.set_rng_state(numbers["cuda"].cpu(), device)
+
+
+@contextmanager
+def _explained(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{target}: cannot be written: {error.strerror or error}") from error
