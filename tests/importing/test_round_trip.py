@@ -117,6 +117,12 @@ _DRAWN: dict[str, dict[str, Any]] = {
     "plain data parallelism with SGD": {"training.optimizer": "SGD", "training.momentum": 0.9},
     "pure bf16": {"parallelism.data.strategy": "zero2", "training.precision": "bf16-true"},
     "fp16": {"parallelism.data.strategy": "zero1", "training.precision": "fp16-mixed"},
+    "number formats": {
+        **_SHARDED,
+        "parallelism.data.strategy": "zero2",
+        "training.gradient_accumulation_dtype": "fp32",
+        "communication.dtype": "fp32",
+    },
     "compressed": {"communication.compression.method": "fp16"},
 }
 

@@ -8,6 +8,7 @@ from gradwire.importing.entry import Carried
 from gradwire.importing.sharding_table import carry_zero_sharding
 from gradwire.targets.batch import MICRO, STEPS, Batch
 from gradwire.targets.comparable import at, data_type, optimizer_kind
+from gradwire.targets.deepspeed_effective import default_of
 from gradwire.targets.effective import Effective, Reading
 
 _STRATEGIES = ("ddp", "zero1", "zero2", "zero3")
@@ -41,6 +42,7 @@ def carry_deepspeed(reading: Reading, batch: Batch) -> Iterator[Carried]:
     yield from _precision(reading)
     yield from _optimizer(reading)
     yield from carry_zero_sharding(reading)
+    yield from _number_formats(reading)
 
 
 def _batch(reading: Reading, batch: Batch) -> Iterator[Carried]:
@@ -88,3 +90,16 @@ def _optimizer(reading: Reading) -> Iterator[Carried]:
         source = at(reading, f"optimizer.params.{name}")
         value = list(source.value) if name == "betas" else source.value
         yield Carried(path=f"training.{_OPTIMIZER_FIELDS[name]}", value=value, sources=(source,))
+
+
+def _number_formats(reading: Reading) -> Iterator[Carried]:
+    for source, path, known in (
+        ("communication_data_type", "communication.dtype", ("fp32", "bf16", "fp16")),
+        ("data_types.grad_accum_dtype", "training.gradient_accumulation_dtype", ("fp32", "bf16")),
+    ):
+        written = reading.values.get(source)
+        name = data_type(written.value) if written is not None else None
+        # What gradients travel as in any case needs no word.
+        own = default_of(source, {path: each for path, each in reading.values.items() if path != source})
+        if written is not None and name in known and name != own:
+            yield Carried(path=path, value=name, sources=(written,))

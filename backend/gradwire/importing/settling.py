@@ -8,8 +8,9 @@ from dataclasses import replace
 from gradwire.errors import CannotLower, UsageError
 from gradwire.importing.entry import Carried
 from gradwire.importing.keeping import Kept, Values, Wanted, keep_rest
-from gradwire.importing.lowered import Target, lower_for, read_lowered, recipe_of
+from gradwire.importing.lowered import Target, lower_for, nested, read_lowered, recipe_of
 from gradwire.importing.scheduler_table import carry_deepspeed_scheduler
+from gradwire.recipe.conforms import conforms
 from gradwire.recipe.load import broken_rules_of
 from gradwire.targets.batch import Batch
 from gradwire.targets.comparable import comparable_deepspeed, differing
@@ -51,8 +52,7 @@ def settled(
 
 def _without_broken(carried: Sequence[Carried], target: Target) -> tuple[list[Carried], dict[str, str]]:
     """Leave out what breaks a rule of recipes; returns the rest, and the rule's words by the path of the file's key."""
-    left = list(carried)
-    reasons: dict[str, str] = {}
+    left, reasons = _within_limits(carried)
     while broken := broken_rules_of(recipe_of(values_of(left)), target.device):
         paths = [path for path in broken[0].paths if path not in _ALWAYS]
         culprits = [each for path in paths for each in left if each.path == path]
@@ -60,6 +60,28 @@ def _without_broken(carried: Sequence[Carried], target: Target) -> tuple[list[Ca
             raise UsageError(f"the files make no valid recipe: {broken[0].paths[0]}: {broken[0].message}")
         left = [each for each in left if each is not culprits[0]]
         reasons |= {source.path: broken[0].message for source in culprits[0].sources}
+    return left, reasons
+
+
+def _within_limits(carried: Sequence[Carried]) -> tuple[list[Carried], dict[str, str]]:
+    """Leave out values that a recipe does not take, such as a learning rate of 0."""
+    document = nested(values_of(carried))
+    if conforms(document):
+        return list(carried), {}
+    # jsonschema takes long to import, so it waits for a document that is known to be wrong.
+    from gradwire.recipe.findings import find
+
+    found = {".".join(str(name) for name in finding.path): finding.message for finding in find(document)}
+    reasons = {
+        source.path: f"{each.path}: {message}"
+        for each in carried
+        for path, message in found.items()
+        if path == each.path or path.startswith(f"{each.path}.")
+        for source in each.sources
+    }
+    left = [
+        each for each in carried if not any(path == each.path or path.startswith(f"{each.path}.") for path in found)
+    ]
     return left, reasons
 
 
@@ -72,9 +94,9 @@ def fitting_schedule(
     before = comparable_deepspeed(deepspeed, batch)
     schedule = list(carry_deepspeed_scheduler(before)) if "scheduler.type" in before else []
     replaced = {each.path for each in schedule}
-    values = values_of([*(each for each in carried if each.path not in replaced), *schedule])
-    recipe = recipe_of(values)
-    if not schedule or broken_rules_of(recipe, target.device):
+    left, _ = _without_broken([*(each for each in carried if each.path not in replaced), *schedule], target)
+    recipe = recipe_of(values_of(left))
+    if not schedule or any(each not in left for each in schedule):
         return []
     alone = replace(target, backend="deepspeed")
     try:
