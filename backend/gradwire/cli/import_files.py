@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def add_facts(parser: argparse.ArgumentParser) -> None:
+def add_facts(parser: argparse.ArgumentParser, *, with_kind: bool = True) -> None:
     """What the command line of a launch settles beside the files."""
     facts = parser.add_argument_group("what is known about the launch")
     facts.add_argument("--num-processes", metavar="N", type=positive_integer, help="processes over all machines")
@@ -61,6 +61,8 @@ def add_facts(parser: argparse.ArgumentParser) -> None:
     facts.add_argument(
         "--hidden-size", metavar="N", type=positive_integer, help='of the model, from which the Trainer fills "auto"'
     )
+    if not with_kind:
+        return
     facts.add_argument(
         "--kind", choices=("deepspeed", "accelerate", "trainer"), help="what every FILE is; absent: look"
     )

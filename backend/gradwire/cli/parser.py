@@ -28,6 +28,7 @@ VERBS = {
     "efficiency": "scaling efficiency and grade from throughputs, or from a file of them",
     "lint": "say what DeepSpeed and Accelerate will really do with config files",
     "import": "make a recipe of the config files of DeepSpeed and Accelerate",
+    "diff": "compare recipes or config files by what the programs end up with",
     "schema": "print the JSON Schema of a document kind",
     "doctor": "check this machine: packages, devices, compilers, leftovers",
     "completion": "print a shell completion script",

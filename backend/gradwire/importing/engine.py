@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from gradwire.documents.recipe_schema import Recipe
-from gradwire.errors import CannotImport, UsageError
-from gradwire.importing.accelerate_job import AccelerateJob, accelerate_job
+from gradwire.errors import CannotImport
+from gradwire.importing.accelerate_job import AccelerateJob
 from gradwire.importing.accelerate_table import carry_accelerate
 from gradwire.importing.account import account
 from gradwire.importing.assumptions import assumptions_of
@@ -15,16 +14,16 @@ from gradwire.importing.deepspeed_table import OPTIMIZERS, carry_deepspeed
 from gradwire.importing.entry import Assumption, Carried, Entry
 from gradwire.importing.keeping import Kept, Values, Wanted
 from gradwire.importing.lowered import Target
-from gradwire.importing.processes import Processes, processes_of
+from gradwire.importing.processes import Processes
+from gradwire.importing.reading_job import read_job
 from gradwire.importing.settling import fitting_schedule, settled, values_of
 from gradwire.importing.sharding_table import carry_fsdp
 from gradwire.importing.trainer_table import carry_trainer
 from gradwire.plan import Backend
-from gradwire.targets.accelerate_plugin import plugin_reading
-from gradwire.targets.batch import Batch, NoBatch, batch_of
+from gradwire.targets.batch import Batch
 from gradwire.targets.comparable import comparable_deepspeed, optimizer_kind, same
-from gradwire.targets.deepspeed_effective import default_of, read_deepspeed
-from gradwire.targets.effective import Effective, Passed, Reading
+from gradwire.targets.deepspeed_effective import default_of
+from gradwire.targets.effective import Reading
 from gradwire.targets.job import Job
 
 
@@ -50,11 +49,8 @@ def import_job(job: Job, *, allow_lossy: bool = False) -> Imported:
     Raises UsageError where the program itself refuses the files or they do not belong together, CannotImport with
     every key that a recipe cannot say; with `allow_lossy` those are left out, and the entries say so.
     """
-    accelerate = accelerate_job(job)
-    deepspeed = _deepspeed_reading(job, accelerate)
-    _check_accepted([*(accelerate.reading.refused if accelerate else ()), *(deepspeed.refused if deepspeed else ())])
-    processes = processes_of(job, accelerate, deepspeed)
-    batch = _settled_batch(deepspeed, processes)
+    read = read_job(job)
+    accelerate, deepspeed, processes, batch = read.accelerate, read.deepspeed, read.processes, read.batch
     carried = [*_carried(job, accelerate, deepspeed, batch, processes), *processes.carried]
     target = _target(job, accelerate, values_of(carried), processes)
     schedule = fitting_schedule(deepspeed, batch, carried, target)
@@ -76,55 +72,6 @@ def import_job(job: Job, *, allow_lossy: bool = False) -> Imported:
         lower_options=("--backend", target.backend, *processes.lower_options),
         sources=tuple(document.source for document in (job.accelerate, job.deepspeed, job.trainer) if document),
     )
-
-
-def _deepspeed_reading(job: Job, accelerate: AccelerateJob | None) -> Reading | None:
-    if job.deepspeed is not None:
-        return _with_total_steps(read_deepspeed(job.deepspeed, job))
-    if accelerate is not None and accelerate.is_deepspeed:
-        return plugin_reading(accelerate.reading)
-    return None
-
-
-def _with_total_steps(reading: Reading) -> Reading:
-    """A schedule that falls needs the steps of the run, which the Trainer counts and a recipe says."""
-    path, kind = "scheduler.params.total_num_steps", reading.value("scheduler.type")
-    if path in reading.values or kind not in ("WarmupDecayLR", "WarmupCosineLR"):
-        return reading
-    written = next((each for each in reading.idle if each.path == path), None)
-    steps = Effective(
-        path=path,
-        value=Recipe().training.max_steps,
-        origin="assumed",
-        document=written.document if written is not None else None,
-        member=written.member if written is not None else None,
-        note="the steps of the run are not known here; training.max_steps of the recipe",
-    )
-    idle = tuple(each for each in reading.idle if each is not written)
-    return replace(reading, values={**reading.values, path: steps}, idle=idle)
-
-
-def _check_accepted(refused: Iterable[Passed]) -> None:
-    lines = []
-    for each in refused:
-        file, line, column = each.place
-        lines.append(f"{file}:{line}:{column} {each.path}: {each.reason}")
-    if lines:
-        raise UsageError(
-            "\n".join(["the program itself refuses this configuration", *(f"  {line}" for line in lines)])
-            + "\n`gradwire lint` says how to mend it; nothing was written"
-        )
-
-
-def _settled_batch(deepspeed: Reading | None, processes: Processes) -> Batch | None:
-    if deepspeed is None:
-        return None
-    found = batch_of(deepspeed, processes.ranks)
-    if isinstance(found, NoBatch):
-        source = deepspeed.values.get(found.path)
-        place = f"{':'.join(map(str, source.place))} " if source is not None and source.place else ""
-        raise UsageError(f"{place}{found.path}: DeepSpeed refuses to start: {found.reason}")
-    return found
 
 
 def _carried(

@@ -1,0 +1,171 @@
+"""Finds where two sides differ in what they end up with, and what each value rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from gradwire.differences.sides import Side
+from gradwire.differences.tracing import traced
+from gradwire.errors import UsageError
+from gradwire.importing.lowered import Target, lower_for, read_lowered
+from gradwire.importing.reading_job import ReadJob, read_job
+from gradwire.recipe.load import LoadedRecipe
+from gradwire.targets.accelerate_effective import accelerate_default
+from gradwire.targets.comparable import Default, comparable_deepspeed, differing, same
+from gradwire.targets.deepspeed_activity import idle_reason
+from gradwire.targets.deepspeed_effective import default_of
+from gradwire.targets.effective import Effective
+
+About = Literal["recipe", "deepspeed", "accelerate"]
+
+# What each machine or folder says for itself.
+_PLACES = ("machine_rank", "main_process_ip", "main_process_port", "deepspeed_config.deepspeed_config_file")
+_PROGRAMS = ("optimizer.", "scheduler.", "zero_force_ds_cpu_optimizer")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Value:
+    """What one side ends up with: the value, and what it rests on in words. `file` None: no file says it."""
+
+    value: Any
+    origin: str
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Difference:
+    """One path at which the sides differ; `about` says in whose spelling the path is."""
+
+    about: About
+    path: str
+    a: Value
+    b: Value
+
+
+def differences(a: Side, b: Side) -> list[Difference]:
+    """Return where two sides differ after defaults; two recipes by their own keys, else by the backends' values.
+
+    A recipe is lowered for the other side's backend and processes. Raises UsageError where the sides have nothing in
+    common, or a program refuses a file.
+    """
+    if a.recipe is not None and b.recipe is not None:
+        return list(_of_recipes(a.recipe, b.recipe))
+    one, other = _values(a, b), _values(b, a)
+    found = []
+    for about, default in _DEFAULTS.items():
+        left, right = one.get(about), other.get(about)
+        if left is not None and right is not None:
+            found += list(_of_values(about, left, right, default))
+    if not one.keys() & other.keys():
+        raise UsageError(
+            f"{a.name} and {b.name} have nothing in common: one is for {' and '.join(one)}, the other for "
+            f"{' and '.join(other)}"
+        )
+    return found
+
+
+_DEFAULTS: dict[About, Default] = {"deepspeed": default_of, "accelerate": accelerate_default}
+
+
+def _of_recipes(a: LoadedRecipe, b: LoadedRecipe) -> Iterator[Difference]:
+    left, right = (dict(_leaves(msgspec.to_builtins(each.recipe), "")) for each in (a, b))
+    for path in sorted({*left, *right}, key=lambda each: (each.split(".")[0] == "backends", each)):
+        if path in ("extends", "summary") or same(left.get(path), right.get(path)):
+            continue
+        yield Difference(about="recipe", path=path, a=_recipe_value(a, left, path), b=_recipe_value(b, right, path))
+
+
+def _recipe_value(loaded: LoadedRecipe, values: Mapping[str, Any], path: str) -> Value:
+    origin = loaded.origins.get(path)
+    if origin is None or origin.layer == "default":
+        return Value(value=values.get(path), origin="the recipe's default")
+    return Value(
+        value=values.get(path), origin=origin.layer, file=origin.source, line=origin.line, column=origin.column
+    )
+
+
+def _leaves(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in section.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif value != {}:
+            yield f"{prefix}{name}", value
+
+
+def _values(side: Side, other: Side) -> dict[About, Mapping[str, Effective]]:
+    """What a side ends up with in each backend's file."""
+    if side.job is not None:
+        return _of_job(read_job(side.job))
+    if side.recipe is None or other.job is None:
+        raise UsageError(f"{side.name}: is neither a recipe nor a configuration")
+    return _of_recipe(side.recipe, read_job(other.job), other)
+
+
+def _of_job(read: ReadJob) -> dict[About, Mapping[str, Effective]]:
+    found: dict[About, Mapping[str, Effective]] = {}
+    if read.deepspeed is not None:
+        found["deepspeed"] = comparable_deepspeed(read.deepspeed, read.batch)
+    if read.accelerate is not None:
+        skipped = {*_PLACES, *(path for path in read.accelerate.free if not _is_size(path))}
+        values = read.accelerate.reading.values
+        found["accelerate"] = {path: value for path, value in values.items() if path not in skipped}
+    return found
+
+
+def _is_size(path: str) -> bool:
+    return path in ("num_processes", "num_machines", "distributed_type", "mixed_precision")
+
+
+def _of_recipe(loaded: LoadedRecipe, other: ReadJob, side: Side) -> dict[About, Mapping[str, Effective]]:
+    """What a recipe lowers to for the backend, the device and the processes of the other side."""
+    recipe = loaded.recipe
+    size = side.plan.world.world_size if side.plan is not None else other.processes.world
+    training = msgspec.structs.replace(recipe.training, num_gpus=size)
+    recipe = msgspec.structs.replace(recipe, training=training)
+    device = recipe.training.device or (side.plan.world.device if side.plan is not None else "cuda")
+    target = Target(
+        backend="accelerate" if other.accelerate is not None else "deepspeed",
+        device=device,
+        num_nodes=other.processes.num_nodes,
+    )
+    lowered = read_lowered(lower_for(recipe, target, allow_lossy=True), recipe, target)
+    found: dict[About, Mapping[str, Effective]] = {}
+    if lowered.deepspeed is not None:
+        found["deepspeed"] = traced(lowered.deepspeed, loaded, "deepspeed")
+    if lowered.accelerate is not None:
+        free = set(_PLACES) | set(other.accelerate.free if other.accelerate is not None else ())
+        values = {path: value for path, value in lowered.accelerate.items() if path not in free or _is_size(path)}
+        found["accelerate"] = traced(values, loaded, "accelerate")
+    return found
+
+
+def _of_values(
+    about: About, left: Mapping[str, Effective], right: Mapping[str, Effective], default: Default
+) -> Iterator[Difference]:
+    brings_own = about == "deepspeed" and ("optimizer.type" in left) != ("optimizer.type" in right)
+    for path, (one, other) in differing(left, right, default).items():
+        if brings_own and path.startswith(_PROGRAMS) and path != "optimizer.type":
+            # One side's program makes the optimizer: one line says so.
+            continue
+        if about == "deepspeed" and any(_is_idle(path, side) for side in (left, right)):
+            # What does nothing on one side differs because of another key, which is listed.
+            continue
+        yield Difference(about=about, path=path, a=_value(one), b=_value(other))
+
+
+def _is_idle(path: str, values: Mapping[str, Effective]) -> bool:
+    stage = values.get("zero_optimization.stage")
+    at_path = {path: Effective(path=path, value=default_of(path, values), origin="default"), **values}
+    return idle_reason(path, at_path, 0 if stage is None else int(stage.value)) is not None
+
+
+def _value(effective: Effective) -> Value:
+    file, line, column = effective.place or (None, None, None)
+    words = effective.note or {"default": "the default", "derived": "follows from the rest"}.get(effective.origin, "")
+    return Value(value=effective.value, origin=words or effective.origin, file=file, line=line, column=column)
