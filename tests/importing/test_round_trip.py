@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gradwire.artifact import Artifact
+from gradwire.artifact import ACCELERATE_FILE, DEEPSPEED_FILE, Artifact
 from gradwire.documents.recipe_schema import Recipe
 from gradwire.errors import UsageError
 from gradwire.importing.engine import import_job
-from gradwire.importing.lowered import ACCELERATE_FILE, DEEPSPEED_FILE, Target, lower_for, read_lowered
+from gradwire.importing.lowered import Target, lower_for, read_lowered
 from gradwire.lowering import Placement, lower
 from gradwire.plan import Backend, Device, settle
 from gradwire.recipe.load import load_text

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from gradwire.artifact import PLAN_FILE
+from gradwire.artifact import ACCELERATE_FILE, DEEPSPEED_FILE, PLAN_FILE
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import UsageError
-from gradwire.importing.lowered import ACCELERATE_FILE, DEEPSPEED_FILE
 from gradwire.reading import read_text
 from gradwire.recipe.extends import SUFFIXES
 from gradwire.recipe.load import LoadedRecipe, load_recipe
