@@ -30,6 +30,7 @@ def test_every_size_is_graded_with_its_interval(run_here: Run, rows: Path) -> No
     assert "latency-bandwidth: not fitted: 3 parameters need 4 sizes or more, and 3 could be used" in " ".join(
         said.out.split()
     )
+    assert "(weak scaling, as --scaling says: the batch per GPU is taken to be fixed)" in " ".join(said.out.split())
     assert max(len(line) for line in said.out.splitlines()) <= 80
 
 

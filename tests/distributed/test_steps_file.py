@@ -59,3 +59,14 @@ def test_steps_say_what_the_measurement_says(tmp_path: Path) -> None:
     assert [step.loss for step in steps] == measurement.losses
     assert [step.gradient_norm for step in steps] == measurement.gradient_norms
     assert [step.seconds for step in steps] == measurement.step_seconds.each
+    for step in steps:
+        assert step.laps is not None
+        parts = (
+            step.laps.input_wait,
+            step.laps.passes,
+            step.laps.pipeline_bubble,
+            step.laps.optimizer,
+            step.laps.other,
+        )
+        assert sum(parts) == pytest.approx(step.seconds, rel=1e-9)
+        assert laps.passes > laps.other

@@ -99,6 +99,8 @@ def _say(curves: Sequence[Curve], notes: Sequence[str], arguments: argparse.Name
             say(f"  - bars of {len(shown)} of {len(bars)} sizes; the table has all")
     for line in notes:
         say(wrapped(line, indent=4, first="  - "))
+    fixed = "the batch per GPU" if arguments.scaling == "weak" else "the global batch"
+    say(wrapped(f"({arguments.scaling} scaling, as --scaling says: {fixed} is taken to be fixed)"))
     if arguments.chart is not None:
         say(str(arguments.chart))
 

@@ -16,8 +16,8 @@ from gradwire.reading import read_regular
 
 STEPS_FILE = "steps.jsonl"
 
-# A step takes about 120 bytes, so this is a run of more than two million steps.
-_LARGEST_BYTES = 256 * 2**20
+# A step takes about 300 bytes, so this is a run of more than a million steps.
+_LARGEST_BYTES = 512 * 2**20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,7 +12,7 @@ import torch
 import torch.distributed
 
 from gradwire.documents.plan_schema import Plan
-from gradwire.documents.step_schema import Step
+from gradwire.documents.step_schema import Step, StepLaps
 from gradwire.measure.meter import ThroughputMeter
 from gradwire.measure.nvml import EnergyCounter
 from gradwire.measure.steps import StepWriter
@@ -93,7 +93,7 @@ def train(
         if engine.communication is not None and engine.communication.last_step is not None:
             history.traffic.append(engine.communication.last_step)
         if writer is not None:
-            writer.write(_line(plan, feed, history, meter.step_seconds[-1], step + 1))
+            writer.write(_line(plan, feed, history, step + 1, meter.step_seconds[-1], laps[-1]))
             log(_progress(step, training.max_steps, history, meter.step_seconds[-1], plan.batch.tokens_per_step))
         if not math.isfinite(history.losses[-1]):
             raise EveryRankFailed(
@@ -179,7 +179,7 @@ def _record(history: History, engine: Engine, micro_batches: list[MicroBatch], r
     history.learning_rates.append(result.learning_rate)
 
 
-def _line(plan: Plan, feed: Feed, history: History, seconds: float, number: int) -> Step:
+def _line(plan: Plan, feed: Feed, history: History, number: int, seconds: float, laps: dict[Part, float]) -> Step:
     loss, norm = history.losses[-1], history.gradient_norms[-1]
     return Step(
         step=number,
@@ -189,6 +189,8 @@ def _line(plan: Plan, feed: Feed, history: History, seconds: float, number: int)
         seconds=seconds,
         samples=plan.batch.global_batch_size,
         tokens=plan.batch.global_batch_size * feed.sequence_length,
+        # Only rounding can make the rest negative: laps lie within their step.
+        laps=StepLaps(**laps, other=max(0.0, seconds - math.fsum(laps.values()))),
     )
 
 
