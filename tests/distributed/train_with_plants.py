@@ -15,7 +15,7 @@ import torch
 import torch.distributed
 
 import gradwire.train.engines.native
-import gradwire.train.loop
+import gradwire.train.feed
 import gradwire.train.model
 from gradwire.train.process_group import begin_process_group, choose_device, end_process_group, leave
 from gradwire.train.reading import read_plan
@@ -73,16 +73,16 @@ def throttled(register: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def planted(cause: str, rank: int) -> Iterator[None]:
     """Slow down what `cause` names: reading samples on every rank, forward passes on the last one, or the link."""
-    loop, model, native = gradwire.train.loop, gradwire.train.model, gradwire.train.engines.native
-    cut, forward, register = loop.cut, model.LossModel.forward, native.register_communication
+    feed, model, native = gradwire.train.feed, gradwire.train.model, gradwire.train.engines.native
+    cut, forward, register = feed.cut, model.LossModel.forward, native.register_communication
     if cause == "slow-loader":
-        loop.cut = slowed(cut)
+        feed.cut = slowed(cut)
     if cause == "straggler" and rank == torch.distributed.get_world_size() - 1:
         model.LossModel.forward = slowed(forward)
     if cause == "slow-link":
         native.register_communication = throttled(register)
     yield
-    loop.cut, model.LossModel.forward, native.register_communication = cut, forward, register
+    feed.cut, model.LossModel.forward, native.register_communication = cut, forward, register
 
 
 def main() -> None:
