@@ -54,6 +54,33 @@ def test_a_new_run_empties_the_file(written: Path) -> None:
     assert len(read_steps(written).steps) == 1
 
 
+def test_a_run_that_continues_keeps_the_steps_before_and_trains_those_after_again(written: Path) -> None:
+    with written.open("ab") as file:
+        file.write(b'{"step":4,"lo')
+    with StepWriter(written, after=2) as writer:
+        writer.write(step(3))
+        writer.write(step(4))
+    assert read_steps(written).steps == (step(1), step(2), step(3), step(4))
+
+
+@pytest.mark.parametrize("after", [7, 4])
+def test_a_run_that_continues_elsewhere_begins_with_its_first_step(written: Path, after: int) -> None:
+    with StepWriter(written, after=after) as writer:
+        writer.write(step(after + 1))
+        writer.write(step(after + 2))
+    assert read_steps(written).steps == (step(after + 1), step(after + 2))
+    with StepWriter(written, after=after + 1) as writer:
+        writer.write(step(after + 2))
+    assert [found.step for found in read_steps(written).steps] == [after + 1, after + 2]
+
+
+def test_what_is_no_log_of_steps_is_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "steps.jsonl").write_text("of something else\n")
+    with StepWriter(tmp_path / "steps.jsonl", after=3) as writer:
+        writer.write(step(4))
+    assert read_steps(tmp_path).steps == (step(4),)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -29,17 +29,23 @@ class StepLog:
 
 
 class StepWriter:
-    """Appends finished steps to a file that it empties at first; use it as a context.
+    """Appends finished steps to a file; use it as a context.
+
+    The file is emptied at first. Where a run continues `after` a step, the finished lines up to that step stay, and
+    those after it, which are trained again, go; without a line of that step the file begins with the next one.
 
     Each line is one call of the operating system, which keeps it from then on whatever becomes of this process; a
     machine that loses power can lose the last ones. Raises UsageError where the file cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, after: int = 0) -> None:
         self._path = path
+        kept = _kept_bytes(path, after) if after else 0
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            if os.fstat(self._descriptor).st_size:
+                os.ftruncate(self._descriptor, kept)
         except OSError as error:
             raise _cannot_write(path, error) from error
 
@@ -64,8 +70,9 @@ class StepWriter:
 def read_steps(path: Path) -> StepLog:
     """Return the finished steps in `path`, steps.jsonl or the folder of a run.
 
-    What follows the last end of a line was never finished and is left out. Raises UsageError where the file cannot be
-    read, or a finished line is no step or not the next one.
+    What follows the last end of a line was never finished and is left out. The first one may have any number: a run
+    that continued elsewhere begins there. Raises UsageError where the file cannot be read, or a finished line is no
+    step or not the one after the line before.
     """
     file = path / STEPS_FILE if path.is_dir() else path
     try:
@@ -75,18 +82,35 @@ def read_steps(path: Path) -> StepLog:
     if len(content) > _LARGEST_BYTES:
         raise UsageError(f"{file}: larger than {_LARGEST_BYTES // 2**20} MiB, which no run's steps are")
     *lines, rest = content.split(b"\n")
-    steps = tuple(_step(line, number, file) for number, line in enumerate(lines, start=1))
-    return StepLog(steps=steps, is_torn=bool(rest))
+    steps: list[Step] = []
+    for number, line in enumerate(lines, start=1):
+        step = _step(line, number, file)
+        if steps and step.step != steps[-1].step + 1:
+            expected = steps[-1].step + 1
+            raise UsageError(f"{file}:{number}: step {step.step} where step {expected} was expected; a line is missing")
+        steps.append(step)
+    return StepLog(steps=tuple(steps), is_torn=bool(rest))
 
 
 def _step(line: bytes, number: int, file: Path) -> Step:
     try:
-        step = msgspec.json.decode(line, type=Step)
+        return msgspec.json.decode(line, type=Step)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{file}:{number}: not a step: {error}") from error
-    if step.step != number:
-        raise UsageError(f"{file}:{number}: step {step.step} where step {number} was expected; a line is missing")
-    return step
+
+
+def _kept_bytes(path: Path, after: int) -> int:
+    """Return how many bytes of `path` hold the lines up to step `after`; 0 where they do not lead there."""
+    try:
+        log = read_steps(path)
+        content = read_regular(path, max_bytes=_LARGEST_BYTES)
+    except UsageError:
+        # No file, or of something else: it begins anew.
+        return 0
+    if not log.steps or not log.steps[0].step <= after <= log.steps[-1].step:
+        return 0
+    lines = content.split(b"\n")[: after - log.steps[0].step + 1]
+    return sum(len(line) + 1 for line in lines)
 
 
 def _cannot_write(path: Path, error: OSError) -> UsageError:

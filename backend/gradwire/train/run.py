@@ -62,7 +62,9 @@ def train_in_group(setting: Setting, device: Any, out_folder: Path) -> None:
     with ExitStack() as stack:
         if engine.communication is not None:
             stack.callback(engine.communication.close)
-        writer = stack.enter_context(StepWriter(out_folder / STEPS_FILE)) if place.rank == 0 else None
+        writer = None
+        if place.rank == 0:
+            writer = stack.enter_context(StepWriter(out_folder / STEPS_FILE, after=resumed.step))
         energy = EnergyCounter(device_uuid(device))
         meter, history, laps, collectives = train(
             plan,
