@@ -99,11 +99,14 @@ def not_on_cpu(plan: Plan) -> str | None:
 
 
 def recipe_sha256(recipe: Recipe) -> str:
-    """Return a hash that is equal for runs of one recipe at any size: summary, extends and num_gpus left out."""
+    """Return a hash that is equal for runs of one recipe at any size.
+
+    Summary, extends, num_gpus and the trackers are left out.
+    """
     document = msgspec.to_builtins(recipe)
     for key in ("extends", "summary"):
         del document[key]
-    del document["training"]["num_gpus"]
+    del document["training"]["num_gpus"], document["measurement"]["trackers"]
     canonical = msgspec.json.encode(document, order="sorted")
     return hashlib.sha256(canonical).hexdigest()
 

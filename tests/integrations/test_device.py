@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,48 @@ assert resumed.step_seconds == (2.0, 1.0, 4.0, 1.0, 2.0) and resumed.timed == (1
 assert resumed.tokens == (7, 9, 4, 0, 0)
 """
 
+# A step takes as many seconds as its number; log() must get the steps since the last time, and none of the warm-up.
+LOGGED = """
+import itertools, sys, torch
+from accelerate import Accelerator
+from gradwire.integrations.device import DeviceMeter
+from gradwire.integrations.figures import Flops
+accelerator = Accelerator(cpu=True, log_with="tensorboard", project_dir=sys.argv[1])
+accelerator.init_trackers("run")
+readings = itertools.accumulate(itertools.count(), initial=0.0)
+meter = DeviceMeter(
+    accelerator.device,
+    warmup_steps=1,
+    log=accelerator.log,
+    log_every=2,
+    flops=Flops(per_token=10.0, peak_per_second=1000.0),
+    clock=lambda: float(next(readings)),
+)
+meter.start()
+for _ in range(5):
+    meter.step(samples=4, tokens=60, slots=80)
+accelerator.end_training()
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+events = EventAccumulator(sys.argv[1] + "/run")
+events.Reload()
+found = {name: [(event.step, event.value) for event in events.Scalars(name)] for name in events.Tags()["scalars"]}
+seconds = meter.result().step_seconds
+first, second = 60 / seconds[1], 120 / (seconds[2] + seconds[3])
+for name, scale in {
+    "throughput/tokens_per_sec": 1,
+    "throughput/device/tokens_per_sec": 1,
+    "throughput/slots_per_sec": 80 / 60,
+    "throughput/samples_per_sec": 4 / 60,
+    "throughput/device/flops_per_sec": 10,
+    "throughput/device/mfu": 0.01,
+}.items():
+    assert found.pop(name) == [
+        (2, torch.tensor(first * scale).item()), (4, torch.tensor(second * scale).item())
+    ], name
+assert found.pop("throughput/device/samples_per_sec") and not found, found
+"""
+
 ON_CUDA = """
 from gradwire.integrations.device import DeviceMeter
 import time, torch
@@ -58,14 +101,19 @@ assert result.tokens == (8192,) * 20
 """
 
 
-def run_script(script: str) -> None:
-    words = [sys.executable, "-W", "error", "-c", script]
+def run_script(script: str, *arguments: str) -> None:
+    words = [sys.executable, "-W", "error", "-c", script, *arguments]
     finished = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
     assert finished.returncode == 0, finished.stderr
 
 
 def test_calls_are_timed_by_the_clock_and_by_earlier_readings() -> None:
     run_script(EXACT)
+
+
+def test_every_few_steps_accelerate_logs_the_rates_since_the_last_time(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed: pip install 'gradwire[trackers]'")
+    run_script(LOGGED, str(tmp_path))
 
 
 @pytest.mark.gpu

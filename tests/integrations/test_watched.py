@@ -24,8 +24,10 @@ GRADWIRE = (sys.executable, "-m", "gradwire", "measure")
 TORCHRUN = ("torchrun", "--standalone", "--nproc-per-node", "2")
 
 
-def measure(folder: Path, *words: str | Path, **variables: str) -> tuple[Finished, Measurement]:
-    ended = run_words(*GRADWIRE, "--out", folder, "--", *words, **variables)
+def measure(
+    folder: Path, *words: str | Path, options: tuple[str, ...] = (), **variables: str
+) -> tuple[Finished, Measurement]:
+    ended = run_words(*GRADWIRE, *options, "--out", folder, "--", *words, **variables)
     assert (folder / "measurement.json").exists(), ended.output
     return ended, read_measurement(folder / "measurement.json")
 
@@ -63,8 +65,12 @@ def test_a_plain_script_is_measured_and_its_exit_code_passed_on(tmp_path: Path) 
 
 
 def test_two_ranks_of_torchrun_are_one_run(tmp_path: Path) -> None:
-    ended, found = measure(tmp_path / "run", *TORCHRUN, SCRIPTS / "plain.py", tmp_path)
+    pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
+    tracked = ("--tracker", "prometheus")
+    ended, found = measure(tmp_path / "run", *TORCHRUN, SCRIPTS / "plain.py", tmp_path, options=tracked)
     ended.check()
+    metrics = (tmp_path / "run" / "metrics.prom").read_text(encoding="utf-8")
+    assert 'gradwire_step{run="run"} 12.0' in metrics
     assert ended.output.count("done") == 2
     assert (found.world.world_size, found.world.processes_per_node, found.world.num_nodes) == (2, 2, 1)
     assert found.throughput.timed_tokens == 2 * 9 * 80
@@ -162,6 +168,7 @@ def test_a_signal_goes_on_to_the_command(tmp_path: Path) -> None:
         ((), "a command is missing"),
         (("--", "no-such-command"), "no-such-command: no such command"),
         (("--warmup-steps", "0", "--", "true"), "--warmup-steps"),
+        (("--tracker", "tensorbord", "--", "true"), "no such tracker: tensorbord"),
     ],
 )
 def test_misuse_says_what_is_missing(tmp_path: Path, words: tuple[str, ...], said: str) -> None:

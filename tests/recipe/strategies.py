@@ -74,7 +74,12 @@ def _values_of_kind(kind: str, schema: dict[str, Any]) -> SearchStrategy[Any]:
             )
         case "array":
             most = min(schema["maxItems"], 4)
-            return st.lists(_values(schema["items"]), min_size=schema["minItems"], max_size=most)
+            return st.lists(
+                _values(schema["items"]),
+                min_size=schema.get("minItems", 0),
+                max_size=most,
+                unique=schema.get("uniqueItems", False),
+            )
         case "object":
             return _mappings(schema)
         case _:

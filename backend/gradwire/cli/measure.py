@@ -26,6 +26,7 @@ summary goes to stderr. What cannot be seen from outside is said."""
 EXAMPLES = """\
   gradwire measure -- python train.py --epochs 2
   gradwire measure --out runs/two -- torchrun --nproc-per-node 2 train.py
+  gradwire measure --tracker tensorboard -- python train.py
   gradwire measure -- accelerate launch --config_file a.yaml train.py
   gradwire measure -- deepspeed train.py --deepspeed_config ds.json
   gradwire report runs/one runs/two          # what was measured, compared"""
@@ -45,6 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=3,
         metavar="N",
         help="first steps to leave out of every timing, at least 1 (3)",
+    )
+    parser.add_argument(
+        "--tracker",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="also log each step there: tensorboard, wandb (offline), mlflow, trackio, prometheus; again for more",
     )
     add_json(parser)
     parser.set_defaults(program=None)
@@ -66,7 +74,7 @@ def _run_in(folder: Path, arguments: argparse.Namespace) -> int:
     from gradwire.launch.attended import run_attended
     from gradwire.launch.watched import Watched
 
-    watched = Watched(folder)
+    watched = Watched(folder, trackers=arguments.tracker)
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_STARTUP), os.environ.get("PYTHONPATH")])),

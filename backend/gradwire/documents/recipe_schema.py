@@ -167,10 +167,12 @@ class Pipeline(Struct, frozen=True, kw_only=True):
 
 
 class MeasurementOptions(Struct, frozen=True, kw_only=True):
-    """What the throughput meter leaves out."""
+    """What the throughput meter leaves out, and who else gets its figures."""
 
     warmup_steps: int = 3
     """First optimizer steps that are trained but not timed."""
+    trackers: list[Literal["tensorboard", "wandb", "mlflow", "trackio", "prometheus"]] = field(default_factory=list)
+    """Trackers that get each step's figures (throughput/tokens_per_sec, ...), by name; what they keep on disk goes beside the measurement. Not part of recipe_sha256."""
 
 
 class Backends(Struct, frozen=True, kw_only=True):

@@ -6,14 +6,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, SupportsIndex, SupportsInt
+from typing import Any, Literal, Protocol, SupportsIndex, SupportsInt
 
 import torch
 
+from gradwire.integrations.figures import Flops, figures
 from gradwire.measure.meter import ThroughputMeter
 
 Reading = Any
 """A moment: seconds by the clock on cpu, an event in the device's stream on cuda."""
+
+
+class Log(Protocol):
+    """What takes figures: `Trackers.log`, `Accelerator.log`."""
+
+    def __call__(self, figures: dict[str, float], /, *, step: int) -> object:
+        """Log the figures of a step."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +48,11 @@ class DeviceMeter:
     finished what was queued before its event. Events are read when they are over, at the latest in `result`. On cpu
     the clock is read there and then. `pause` and `resume` leave out what is not training. `counts` is False on ranks
     whose batch another rank counts (see `gradwire.integrations.parallel`).
+
+    Every `log_every` steps, `log(figures, step=...)` gets the rates of `gradwire.integrations.figures` over the steps
+    since the last time, and on cuda waits for the device as a look at the loss does: `log=accelerator.log`, or
+    `log=trackers.log` with `gradwire.trackers.interface`. Each rank of a process group gives the same `log_every`, for
+    they add up; `log` is None where nothing is to be logged.
     """
 
     def __init__(
@@ -48,9 +61,18 @@ class DeviceMeter:
         *,
         warmup_steps: SupportsIndex = 0,
         counts: bool = True,
+        log: Log | None = None,
+        log_every: int | None = None,
+        flops: Flops | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._is_cuda = torch.device(device).type == "cuda"
+        self._device = torch.device(device)
+        self._is_cuda = self._device.type == "cuda"
+        self._log = log
+        self._log_every = log_every
+        self._flops = flops
+        self._stepped = 0
+        self._logged_steps = 0
         self._clock = clock
         self._calls: deque[_Call] = deque()
         self._before: Reading = None
@@ -85,6 +107,9 @@ class DeviceMeter:
             # Read before the copies, the event would not say when they have arrived.
             ready = reading if samples is given[0] and tokens is given[1] and slots is given[2] else self.read()
         self._append(_Call(verb="step", reading=reading, ready=ready, samples=samples, tokens=tokens, slots=slots))
+        self._stepped += 1
+        if self._log_every and self._stepped % self._log_every == 0:
+            self._log_window()
 
     def pause(self, *, at: Reading = None) -> None:
         """Stop the clock, now or at an earlier moment after the last call."""
@@ -112,6 +137,14 @@ class DeviceMeter:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put the steps of an earlier run before those to come: the `state_dict` of its `result`; before `start`."""
         self._meter.load_state_dict(state)
+        self._logged_steps = self._stepped = len(self._meter.step_seconds)
+
+    def _log_window(self) -> None:
+        meter = self.result()
+        found = figures(meter, first_step=self._logged_steps, device=self._device, flops=self._flops)
+        self._logged_steps = len(meter.step_seconds)
+        if self._log is not None and found:
+            self._log(found, step=self._logged_steps)
 
     def _moment(self, at: Reading) -> Reading:
         return self.read() if at is None else at

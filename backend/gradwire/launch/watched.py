@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,19 +13,25 @@ from gradwire.errors import UsageError
 from gradwire.launch.job import MEASUREMENT_FILE
 from gradwire.measure.hardware import hardware
 from gradwire.measure.measurement import write_measurement
-from gradwire.measure.rank_log import FOLDER, SUFFIX, RankReader
+from gradwire.measure.rank_log import FOLDER, SUFFIX, RankReader, RankStart
 from gradwire.measure.steps import STEPS_FILE, StepWriter
 from gradwire.measure.watched import finished_steps, missing_ranks, one_run, watched_measurement
+from gradwire.trackers.interface import Trackers, check_trackers, open_trackers
+from gradwire.trackers.names import step_figures
 
 
 class Watched:
     """Reads what the ranks of one command write into `folder`, which it empties of an earlier run's results.
 
-    Raises UsageError where the folder cannot be written.
+    Each finished step goes to `trackers` as well. Raises UsageError where the folder cannot be written, and what
+    `check_trackers` raises.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, trackers: Sequence[str] = ()) -> None:
+        check_trackers(trackers)
         self._folder = folder
+        self._tracker_names = trackers
+        self._trackers = Trackers({}, say=sys.stderr.write)
         self.ranks = folder / FOLDER
         try:
             self.ranks.mkdir(parents=True, exist_ok=True)
@@ -41,7 +49,9 @@ class Watched:
         for step in finished_steps(logs, after=self._written):
             if self._steps is None:
                 self._steps = StepWriter(self._folder / STEPS_FILE)
+                self._trackers = self._open_trackers(logs[0].start)
             self._steps.write(step)
+            self._trackers.log(step_figures(step, world_size=logs[0].start.world_size), step.step)
             self._written = step.step
 
     def end(self) -> tuple[Measurement | None, str | None]:
@@ -49,6 +59,17 @@ class Watched:
 
         What the ranks wrote is kept beside it.
         """
+        found = self._end()
+        self._trackers.close()
+        return found
+
+    def _open_trackers(self, start: RankStart) -> Trackers:
+        settings = {"script": start.script, "world_size": start.world_size, "library": start.library}
+        return open_trackers(
+            self._tracker_names, folder=self._folder, run_name=self._folder.resolve().name, settings=settings
+        )
+
+    def _end(self) -> tuple[Measurement | None, str | None]:
         try:
             self.look()
             logs, notes = one_run(self._reader.read())

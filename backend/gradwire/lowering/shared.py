@@ -38,6 +38,7 @@ _PROGRAM_PATHS = (
     "training.max_steps",
     "training.seed",
     "measurement.warmup_steps",
+    "measurement.trackers",
 )
 
 

@@ -22,6 +22,7 @@ from gradwire.train.engines.engine import Engine, MicroBatch, StepResult
 from gradwire.train.feed import Feed, read_micro_batches
 from gradwire.train.setting import EveryRankFailed
 from gradwire.train.stopwatch import Part, Stopwatch
+from gradwire.train.tracking import TrackedSteps
 
 # Steps without communication: a quarter of the timed ones, but no more than this, and one more to warm up.
 _MOST_LONE_STEPS = 5
@@ -57,7 +58,7 @@ def train(
     feed: Feed,
     stopwatch: Stopwatch,
     *,
-    writer: StepWriter | None,
+    writer: StepWriter | TrackedSteps | None,
     energy: EnergyCounter,
     first_step: int = 0,
     save: Callable[[int], None] | None = None,

@@ -16,6 +16,7 @@ from typing import NoReturn
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit, GradwireError
 from gradwire.measure.matmul_peak import PEAK_VARIABLE, read_matmul_peak
+from gradwire.trackers.interface import check_trackers
 from gradwire.train.failure import record_failure
 from gradwire.train.reading import read_plan
 from gradwire.train.setting import (
@@ -104,6 +105,7 @@ def _check_packages(plan: Plan) -> None:
         raise EnvironmentNotFit(
             f"not installed: {', '.join(missing)}; `pip install 'gradwire[{extras}]'` installs what the plan needs"
         )
+    check_trackers(plan.recipe.measurement.trackers)
 
 
 def _run(setting: Setting, out_folder: Path) -> None:

@@ -15,7 +15,7 @@ import torch.distributed
 from gradwire.documents.measurement_schema import Batches, Buckets, Measurement
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import UsageError
-from gradwire.measure.hardware import hardware
+from gradwire.measure.hardware import cpu_name, hardware
 from gradwire.measure.matmul_peak import RunPeak
 from gradwire.measure.measurement import build_measurement, write_measurement
 from gradwire.measure.nvml import EnergyCounter, device_facts
@@ -32,6 +32,7 @@ from gradwire.train.loop import History, log, train
 from gradwire.train.process_group import begin_process_group, check_agreement, choose_device, end_process_group
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Stopwatch
+from gradwire.train.tracking import TrackedSteps, open_run_trackers
 from gradwire.train.training_state import TrainingState
 
 
@@ -62,9 +63,7 @@ def train_in_group(setting: Setting, device: Any, out_folder: Path) -> None:
     with ExitStack() as stack:
         if engine.communication is not None:
             stack.callback(engine.communication.close)
-        writer = None
-        if place.rank == 0:
-            writer = stack.enter_context(StepWriter(out_folder / STEPS_FILE, after=resumed.step))
+        writer = _open_writer(setting, device, out_folder, stack, after=resumed.step) if place.rank == 0 else None
         energy = EnergyCounter(device_uuid(device))
         meter, history, laps, collectives = train(
             plan,
@@ -129,6 +128,27 @@ def _state_of(engine: Engine) -> TrainingState:
     return engine.state
 
 
+def _open_writer(
+    setting: Setting, device: Any, folder: Path, stack: ExitStack, *, after: int
+) -> StepWriter | TrackedSteps:
+    writer = stack.enter_context(StepWriter(folder / STEPS_FILE, after=after))
+    if not setting.plan.recipe.measurement.trackers:
+        return writer
+    return TrackedSteps(
+        setting.plan,
+        writer,
+        stack.enter_context(open_run_trackers(setting.plan, folder)),
+        device_name=device_name(device) or cpu_name(),
+        measured_peak=_run_peak(setting, device),
+    )
+
+
+def _run_peak(setting: Setting, device: Any) -> RunPeak | None:
+    if setting.measured_peak is None:
+        return None
+    return RunPeak(peak=setting.measured_peak, threads=torch.get_num_threads() if device.type == "cpu" else None)
+
+
 def _notes_on_split(plan: Plan, collectives: Collectives) -> list[str]:
     notes = []
     if collectives == "stopped":
@@ -178,9 +198,7 @@ def _measure(
         notes=notes,
         traffic=history.traffic,
         micro_steps=[laps.micro_steps for _, laps in gathered],
-        measured_peak=None
-        if setting.measured_peak is None
-        else RunPeak(peak=setting.measured_peak, threads=torch.get_num_threads() if device.type == "cpu" else None),
+        measured_peak=_run_peak(setting, device),
         buckets=buckets,
         time_split=split_time([laps for _, laps in gathered], collectives),
     )
