@@ -60,13 +60,14 @@ def convergence_text(rows: Sequence[LossRow], job: TrainingJob, site: Site) -> s
     head = [cell.format(steps=job.steps) for cell in _HEAD]
     seeds = ", ".join(map(str, job.seeds))
     note = f"""\
-# Convergence: {place_name(site.hosts, site.rate_mbit)}, real compute
+# Convergence: {place_name(site.hosts, site.rate_mbit)}, real training
 
 {machine_line()}, TCP {site.congestion_control}
 
 A byte-level transformer on the standard library's text, AdamW, {job.batch_size_per_gpu} windows of 64 bytes per rank;
-seeds {seeds}: of weights and order of windows. Loss: nats per byte on the same held-out windows for all. Low-rank
-methods compress from step {job.start_step}. Methods took turns, {job.block_steps} steps each; evaluation is not timed.
+seeds {seeds}: of weights and order of windows. Loss: nats per byte on the same held-out windows for all. Gradwire's
+low-rank methods compress from step {job.start_step}. A step's passes take {job.compute_seconds:g} s, for every method
+alike: a layer that is computed faster waits. Methods took turns, {job.block_steps} steps each; evaluation is not timed.
 """
     outcomes = [_outcome(name, names[0], rows, job) for name in names]
     table = aligned([head, *(_cells(outcome, job.most_steps) for outcome in outcomes)])

@@ -46,7 +46,8 @@ def wrap(
 ) -> tuple[nn.Module, Callable[[], None]]:
     """Return `model` made to average gradients over all ranks as `configuration` says, and what ends it.
 
-    All ranks must hold equal parameters already: they are not sent. Low-rank methods compress from `start_step`.
+    All ranks must hold equal parameters already: they are not sent. Low-rank methods compress from `start_step`,
+    torch's own from its third step at the earliest.
     """
     if configuration.kind == "alone":
         return model, nothing_to_close
@@ -66,7 +67,7 @@ def wrap(
             state = powerSGD_hook.PowerSGDState(
                 None,
                 matrix_approximation_rank=configuration.compression["matrix_approximation_rank"],
-                start_powerSGD_iter=start_step,
+                start_powerSGD_iter=max(start_step, FIRST_COMPRESSED_STEP),
             )
             parallel.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
             return parallel, nothing_to_close

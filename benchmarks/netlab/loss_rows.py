@@ -12,7 +12,8 @@ from benchmarks.netlab.configurations import Configuration
 class TrainingJob:
     """Train each configuration for `steps` steps, evaluated every `block_steps`; the first sets the loss to reach.
 
-    Those above that loss go on to `most_steps` at most. `start_step` is the first step that low-rank methods compress.
+    Those above that loss go on to `most_steps` at most. `start_step` is the first step that Gradwire's low-rank methods
+    compress. The passes of a step take `compute_seconds`, or longer where the machine is slower.
     Rank 0 writes its rows to `out`, which the launch fills in.
     """
 
@@ -24,6 +25,7 @@ class TrainingJob:
     batch_size_per_gpu: int
     learning_rate: float
     start_step: int
+    compute_seconds: float
     out: str = ""
 
 

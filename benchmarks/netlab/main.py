@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.netlab.bench import bench, write_report
-from benchmarks.netlab.configurations import ALONE, FIRST_COMPRESSED_STEP, SETS, choose
+from benchmarks.netlab.configurations import ALONE, SETS, choose
 from benchmarks.netlab.convergence import train
 from benchmarks.netlab.emulated import LAYERS, WIDTH
 from benchmarks.netlab.isolate import isolation, run_isolated
@@ -73,6 +73,7 @@ def _convergence(options: argparse.Namespace) -> int:
         batch_size_per_gpu=options.batch_size,
         learning_rate=options.learning_rate,
         start_step=options.start_step,
+        compute_seconds=options.compute_seconds,
     )
     for site in _sites(options):
         print(train(job, site, folder=options.out, timeout_seconds=options.timeout))
@@ -137,7 +138,10 @@ def _parser() -> argparse.ArgumentParser:
     learn.add_argument("--block-steps", type=int, default=10, help="steps of one turn, then an evaluation")
     learn.add_argument("--batch-size", type=int, default=4, help="windows of 64 bytes per rank")
     learn.add_argument("--learning-rate", type=float, default=1e-3)
-    learn.add_argument("--start-step", type=int, default=FIRST_COMPRESSED_STEP)
+    learn.add_argument("--start-step", type=int, default=0, help="of low-rank methods; torch's own needs 2 or more")
+    learn.add_argument(
+        "--compute-seconds", type=float, default=0.21, help="of a step's passes: what is computed faster is slept away"
+    )
 
     again = verbs.add_parser("report", help="tables and chart again, from raw rows")
     again.set_defaults(run=_report, link=None)

@@ -17,6 +17,7 @@ from benchmarks.netlab.byte_model import ByteModel, random_windows, standard_lib
 from benchmarks.netlab.emulated import LAYERS, WIDTH
 from benchmarks.netlab.install import wrap
 from benchmarks.netlab.loss_rows import LossRow, TrainingJob
+from benchmarks.netlab.pace import PacedCompute
 from benchmarks.netlab.world import agreed, gathered, interface_bytes, join, leave
 
 _HEADS, _LENGTH = 6, 64
@@ -79,6 +80,7 @@ def _train_all(job: TrainingJob, seed: int) -> Iterator[LossRow]:
 def _start(name: str, job: TrainingJob, seed: int, text: torch.Tensor, index: int) -> _Run:
     torch.manual_seed(seed)
     model = ByteModel(width=WIDTH, layers=LAYERS, heads=_HEADS, length=_LENGTH)
+    pace = PacedCompute(model.body.layers, job.compute_seconds)
     wrapped, close = wrap(model, job.configurations[index], start_step=job.start_step)
     optimizer = torch.optim.AdamW(model.parameters(), lr=job.learning_rate)
     # The same bytes in the same order for every method; other ones on each rank and for each seed.
@@ -88,7 +90,11 @@ def _start(name: str, job: TrainingJob, seed: int, text: torch.Tensor, index: in
         for group in optimizer.param_groups:
             group["lr"] = job.learning_rate * min(1.0, (number + 1) / _WARMUP_STEPS)
         batch = random_windows(text, batch=job.batch_size_per_gpu, length=_LENGTH, generator=generator)
-        wrapped(batch).backward()
+        pace.begin_forward()
+        loss = wrapped(batch)
+        pace.begin_backward()
+        loss.backward()
+        pace.end_backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 

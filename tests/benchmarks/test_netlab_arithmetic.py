@@ -164,6 +164,7 @@ def test_equal_steps_and_equal_loss_are_told_apart() -> None:
         batch_size_per_gpu=4,
         learning_rate=1e-3,
         start_step=2,
+        compute_seconds=0.21,
     )
     curves = {PLAIN: (2.0, (5.0, 4.0, 3.0)), "powersgd-r4@4.5": (0.2, (5.0, 4.2, 3.4, 2.6))}
     rows = [

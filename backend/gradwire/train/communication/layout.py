@@ -70,6 +70,10 @@ class MatrixBatch:
             flat.storage_offset() + first.offset,
         )
 
+    def add_gradients(self, errors: Tensor, flat: Tensor) -> None:
+        """Add the batch's matrices in `flat` to those in `errors`."""
+        self.view(errors).add_(self.view(flat).to(errors.dtype))
+
 
 def layout_of(names: Sequence[str], gradients: Sequence[Tensor]) -> Layout:
     """Return the layout of a bucket whose `gradients` follow each other in one flat buffer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -62,6 +63,11 @@ class LowRankPlan:
             for batch, part in zip(self.batches, parts, strict=False)
         ]
 
+    def add_whole_gradients(self, errors: Tensor, flat: Tensor) -> None:
+        """Add the whole slots in `flat` to those in `errors`."""
+        for error, gradient in zip(pieces(errors, self.whole), pieces(flat, self.whole), strict=True):
+            error.add_(gradient.to(errors.dtype))
+
     def pack_whole(self, matrices: Tensor, message: Message, unused: UnusedHere | None) -> None:
         """Copy the whole slots, and the flags of the used parameters, into the message."""
         for part, piece in zip(self._whole_parts(message), pieces(matrices, self.whole), strict=True):
@@ -114,7 +120,8 @@ def discard_if_not_finite(message: Message, flat: Tensor, errors: Tensor | None)
     Otherwise one overflow (fp16 loss scaling makes some on purpose) would stay in the error for ever. Every rank
     sees the same message and so decides the same. On CUDA the question would stall the stream: see `clean`.
     """
-    if flat.is_cuda or bool(torch.isfinite(message.values).all()):
+    # One sum: any value that is not finite makes it so too (that the sum itself overflows is none of training's).
+    if flat.is_cuda or math.isfinite(float(message.values.sum())):
         return False
     flat.fill_(float("nan"))
     if errors is not None:

@@ -39,7 +39,7 @@ from gradwire.train.communication.low_rank import (
     subtract_product,
     write_product,
 )
-from gradwire.train.communication.message import Message, add_gradients, arithmetic_dtype, average_whole
+from gradwire.train.communication.message import Message, arithmetic_dtype, average_whole
 from gradwire.train.communication.per_parameter import PerParameter
 from gradwire.train.communication.unused import find_unused
 
@@ -76,13 +76,16 @@ class PowerSGD:
         plan, first, second = buffers.plan, buffers.first, buffers.second
         errors = errors_of(self._errors, bucket.layout, bucket.flat) if options.error_feedback else None
         unused = find_unused(bucket, errors) if options.unused else None
-        if errors is not None:
-            add_gradients(errors, bucket.flat)
         matrices = bucket.flat.to(first.values.dtype) if errors is None else errors
         if not options.warm_start:
             draw(second.values, factor_entries(plan.batches, left=False), bucket.step)
         for batch, left, right in zip(plan.batches, buffers.left, buffers.right, strict=True):
+            if errors is not None:
+                # Matrix by matrix: what the addition has just written is still in the processor's cache.
+                batch.add_gradients(errors, bucket.flat)
             torch.bmm(batch.view(matrices), right.transpose(1, 2), out=left)
+        if errors is not None:
+            plan.add_whole_gradients(errors, bucket.flat)
         plan.pack_whole(matrices, first, unused)
         sending = first.send(lanes, 0)
         if errors is not None:
