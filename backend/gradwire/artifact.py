@@ -22,9 +22,10 @@ REPORT_FILE = "lowering.json"
 LAUNCH_FILE = "launch.sh"
 ACCELERATE_FILE = "accelerate.yaml"
 DEEPSPEED_FILE = "deepspeed.json"
+TRAINER_FILE = "training_arguments.json"
 
 # Files that a lowering to another backend may have left in the same folder.
-_TARGET_FILES = frozenset({ACCELERATE_FILE, DEEPSPEED_FILE, "hostfile"})
+_TARGET_FILES = frozenset({ACCELERATE_FILE, DEEPSPEED_FILE, TRAINER_FILE, "hostfile"})
 
 # A person's own value of these wins over ours; every other variable decides what is trained.
 _OVERRIDABLE_VARIABLES = frozenset({"OMP_NUM_THREADS"})

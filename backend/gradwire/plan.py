@@ -15,10 +15,10 @@ from gradwire.recipe.broken import pipeline_ranks, stage_count, stages_per_rank
 from gradwire.recipe.model_flops import model_flops_per_token
 from gradwire.recipe.model_shapes import layers_per_stage, parameter_count
 
-Backend = Literal["native", "accelerate", "deepspeed"]
+Backend = Literal["native", "accelerate", "deepspeed", "trainer"]
 Device = Literal["cuda", "cpu"]
 
-BACKENDS: tuple[Backend, ...] = ("native", "accelerate", "deepspeed")
+BACKENDS: tuple[Backend, ...] = ("native", "accelerate", "deepspeed", "trainer")
 
 
 def settle(recipe: Recipe, *, recipe_name: str, backend: Backend, device: Device, num_nodes: int = 1) -> Plan:

@@ -68,8 +68,8 @@ def test_deepspeed_example_learns(tmp_path: Path) -> None:
 
 
 def test_trainer_example_learns(tmp_path: Path) -> None:
-    folder = lowered(tmp_path / "out", "deepspeed", "parallelism.data.strategy=zero3")
-    finished = torchrun(2, EXAMPLES / "trainer_script.py", folder / "deepspeed.json", DS_ACCELERATOR="cpu")
+    folder = lowered(tmp_path / "out", "trainer", "parallelism.data.strategy=zero3", "training.max_steps=20")
+    finished = torchrun(2, EXAMPLES / "trainer_script.py", folder)
     check_losses(finished, r"'loss': '?(\d[\d.]*)")
 
 
@@ -82,6 +82,8 @@ ON_A_GPU: dict[str, tuple[Backend, str]] = {
     "zero3-offloaded": ("deepspeed", "{strategy: zero3, offload: {optimizer: cpu, parameters: cpu}}"),
     "accelerate-zero2-offloaded": ("accelerate", "{strategy: zero2, offload: {optimizer: cpu}}"),
     "zero3-nvme": ("deepspeed", "{strategy: zero3, offload: {optimizer: nvme, nvme_path: NVME}}"),
+    "trainer-fsdp": ("trainer", "{strategy: fsdp, fsdp: {reshard_after_forward: false}}"),
+    "trainer-zero3-offloaded": ("trainer", "{strategy: zero3, offload: {optimizer: cpu, parameters: cpu}}"),
     "zero3-quantized": ("deepspeed", "{strategy: zero3, zero: {quantized_weights: true, quantized_gradients: true}}"),
 }
 

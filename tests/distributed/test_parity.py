@@ -57,6 +57,8 @@ NATIVE_FOUR = {
         for schedule in ("interleaved-1f1b", "interleaved-zero-bubble", "zbv")
     },
 }
+# The Trainer takes no static graph with accumulation.
+TRAINER_OVERLAP = ("communication.overlap={bucket_cap_mb: 0.05, gradient_as_bucket_view: true}",)
 ZERO = {name: (f"parallelism.data.strategy={name}",) for name in ("ddp", "zero1", "zero2", "zero3")}
 ZERO |= {
     "zero2-offloaded": ("parallelism.data={strategy: zero2, offload: {optimizer: cpu}}",),
@@ -123,6 +125,11 @@ def test_accelerate_with_deepspeed_equals_the_reference(
     check(tmp_path, "accelerate", strategies, 2, references)
 
 
+def test_the_trainer_equals_the_reference(tmp_path: Path, references: dict[str, dict[str, list[float]]]) -> None:
+    strategies = {"ddp": NATIVE["ddp"], "overlap": TRAINER_OVERLAP, "zero3-offloaded": ZERO["zero3-offloaded"]}
+    check(tmp_path, "trainer", strategies, 2, references, optimizers=("AdamW",))
+
+
 def test_same_seed_twice_gives_the_same_losses(tmp_path: Path) -> None:
     folder = lowered(tmp_path / "out", "native")
     runs = []
@@ -138,6 +145,7 @@ def check(
     strategies: dict[str, tuple[str, ...]],
     processes: int,
     references: dict[str, dict[str, list[float]]],
+    optimizers: tuple[str, ...] = OPTIMIZERS,
 ) -> None:
     folders = [
         lowered(
@@ -148,7 +156,7 @@ def check(
             *sets,
         )
         for strategy, sets in strategies.items()
-        for optimizer in OPTIMIZERS
+        for optimizer in optimizers
     ]
     measured = train_with_launcher(folders, processes)
     for name, measurement in measured.items():

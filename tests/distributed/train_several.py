@@ -44,7 +44,7 @@ def main() -> None:
         check_world_size(plan, place, os.environ)
         train_in_group(Setting(plan=plan, folder=folder, place=place), device, folder)
         gc.collect()
-        if plan.backend == "accelerate":
+        if plan.backend in ("accelerate", "trainer"):
             forget_accelerate(launched_with_deepspeed)
     end_process_group()
     leave(0)

@@ -44,6 +44,8 @@ EXAMPLES = """\
   gradwire compare --baseline main/comparison.json --fail-below 0.95"""
 
 _TIMEOUT_SECONDS = 3600.0
+# The Trainer trains on one of these; it is compared where it is asked for.
+_USUAL = ("native", "accelerate", "deepspeed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--backends",
         type=backend_list,
         metavar="B,B",
-        help=f"some of {', '.join(BACKEND_NAMES)} (all)",
+        help=f"some of {', '.join(BACKEND_NAMES)} ({', '.join(_USUAL)})",
     )
     parser.add_argument("--num-gpus", type=_sizes, metavar="N,N", help="sizes: processes in all, such as 1,2,4,8")
     parser.add_argument("--repeats", type=positive_integer, metavar="K", help="runs of each cell (1)")
@@ -126,7 +128,7 @@ def _fill(arguments: argparse.Namespace, earlier: Comparison | None) -> None:
     absent = [name for name, value in missing.items() if not value]
     if absent:
         raise UsageError(f"missing: {', '.join(absent)}\nmore: gradwire compare --help")
-    arguments.backends = arguments.backends or list(BACKEND_NAMES)
+    arguments.backends = arguments.backends or list(_USUAL)
     arguments.repeats = arguments.repeats or 1
 
 

@@ -85,7 +85,7 @@ _CHARTS: tuple[_Plot, ...] = (
 def charts(comparison: Comparison) -> list[Chart]:
     """Return the charts as elements to put into a page: no size of their own, the page's text colour.
 
-    Backends have the colours `--native`, `--accelerate` and `--deepspeed` where the page defines them.
+    Backends have the colours `--native`, `--accelerate`, `--deepspeed`, `--trainer` where the page defines them.
     Raises EnvironmentNotFit where matplotlib is missing.
     """
     return [

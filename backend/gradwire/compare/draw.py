@@ -32,6 +32,7 @@ LOOKS: dict[Backend, Look] = {
     "native": Look(colour="#0072b2", marker="o", marker_size=8.5, width=3.0),
     "accelerate": Look(colour="#d55e00", marker="s", marker_size=6.5, width=1.9),
     "deepspeed": Look(colour="#009e73", marker="^", marker_size=5.0, width=1.0),
+    "trainer": Look(colour="#cc79a7", marker="D", marker_size=4.0, width=0.8),
 }
 # Tol's bright palette; `other` is grey in any.
 PART_COLOURS = {

@@ -10,7 +10,7 @@ from . import measurement_schema
 class Run(Struct, frozen=True, kw_only=True):
     """One launch of one cell."""
 
-    backend: Literal["native", "accelerate", "deepspeed"]
+    backend: Literal["native", "accelerate", "deepspeed", "trainer"]
     """Backend that trained."""
     num_gpus: int
     """Ranks in the run."""
@@ -109,7 +109,7 @@ class Cause(Struct, frozen=True, kw_only=True):
 class Fit(Struct, frozen=True, kw_only=True):
     """A scaling law fitted to one backend's runs, or why it was not."""
 
-    backend: Literal["native", "accelerate", "deepspeed"]
+    backend: Literal["native", "accelerate", "deepspeed", "trainer"]
     """Backend whose runs were fitted."""
     law: Literal["amdahl", "gustafson", "latency-bandwidth"]
     """amdahl: throughput X1 / (s + (1-s)/n); gustafson: X1 (s + (1-s) n); latency-bandwidth: a step takes compute + 2(n-1) latency + 2(n-1)/n x bytes / bandwidth."""
@@ -130,7 +130,7 @@ class Fit(Struct, frozen=True, kw_only=True):
 class Cell(Struct, frozen=True, kw_only=True):
     """One backend at one number of GPUs; medians over its repeats."""
 
-    backend: Literal["native", "accelerate", "deepspeed"]
+    backend: Literal["native", "accelerate", "deepspeed", "trainer"]
     """Backend that trained."""
     num_gpus: int
     """Ranks in each run."""

@@ -28,7 +28,7 @@ class ParityEvidence(Struct, frozen=True, kw_only=True):
     """The parity.json, relative to the folder that `gradwire` ran in."""
     is_same: bool
     """Whether this backend and the others trained the same, within the tolerances of the file."""
-    others: list[Literal["native", "accelerate", "deepspeed"]]
+    others: list[Literal["native", "accelerate", "deepspeed", "trainer"]]
     """Backends that this one was compared with."""
     steps: int
     """Optimizer steps that were compared."""
@@ -91,7 +91,7 @@ class LoweringReport(Struct, frozen=True, kw_only=True):
 
     format_version: Literal[1]
     """Version of this document's format."""
-    backend: Literal["native", "accelerate", "deepspeed"]
+    backend: Literal["native", "accelerate", "deepspeed", "trainer"]
     """Backend the recipe was lowered to."""
     recipe_name: str
     """The preset's name, or the recipe file's name without its suffix."""

@@ -265,7 +265,7 @@ class Measurement(Struct, frozen=True, kw_only=True):
 
     format_version: Literal[1]
     """Version of this document's format."""
-    backend: Literal["native", "accelerate", "deepspeed"]
+    backend: Literal["native", "accelerate", "deepspeed", "trainer"]
     """Backend that trained."""
     recipe_name: str
     """The plan's recipe_name."""

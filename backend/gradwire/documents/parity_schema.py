@@ -21,7 +21,7 @@ class Tolerances(Struct, frozen=True, kw_only=True):
 class ParityRun(Struct, frozen=True, kw_only=True):
     """One backend's run."""
 
-    backend: Literal["native", "accelerate", "deepspeed"]
+    backend: Literal["native", "accelerate", "deepspeed", "trainer"]
     """Backend that trained."""
     status: Literal["ok", "failed", "left-out"]
     """ok: measured; failed: it was started and ended badly; left-out: it was not asked for by name, and cannot express the recipe or run here."""
@@ -68,7 +68,7 @@ class Quantity(Struct, frozen=True, kw_only=True):
 class Pairing(Struct, frozen=True, kw_only=True):
     """One run held against the reference's, step by step."""
 
-    backend: Literal["native", "accelerate", "deepspeed"]
+    backend: Literal["native", "accelerate", "deepspeed", "trainer"]
     """Backend of the run that is compared."""
     is_same: bool
     """Whether every value is within its tolerance."""
@@ -93,7 +93,7 @@ class Parity(Struct, frozen=True, kw_only=True):
     """The processes of each run."""
     steps: int
     """Optimizer steps of each run."""
-    reference: Literal["native", "accelerate", "deepspeed"]
+    reference: Literal["native", "accelerate", "deepspeed", "trainer"]
     """Backend that the others are held against."""
     tolerances: Tolerances
     """How far apart two values may be and still count as the same."""

@@ -72,8 +72,8 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     format_version: Literal[1]
     """Version of this document's format."""
-    backend: Literal["native", "accelerate", "deepspeed"]
-    """Backend that trains: native (plain torch), accelerate or deepspeed."""
+    backend: Literal["native", "accelerate", "deepspeed", "trainer"]
+    """Backend that trains: native (plain torch), accelerate, deepspeed, or trainer (transformers' Trainer)."""
     recipe_name: str
     """The preset's name, or the recipe file's name without its suffix."""
     recipe_sha256: str

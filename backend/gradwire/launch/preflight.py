@@ -51,7 +51,7 @@ def preflight(
 def needs_deepspeed(plan: Plan) -> bool:
     """Return whether the plan trains with DeepSpeed, directly or through Accelerate."""
     sharded = plan.recipe.parallelism.data.strategy in ("zero1", "zero2", "zero3")
-    return plan.backend == "deepspeed" or (plan.backend == "accelerate" and sharded)
+    return plan.backend == "deepspeed" or (plan.backend in ("accelerate", "trainer") and sharded)
 
 
 def needed_packages(plan: Plan, program: tuple[str, ...] | None) -> list[tuple[str, str]]:
@@ -59,8 +59,10 @@ def needed_packages(plan: Plan, program: tuple[str, ...] | None) -> list[tuple[s
     needed = [("torch", "native")]
     if program is None:
         needed += [("transformers", "native"), ("numpy", "native"), ("psutil", "native")]
-    if plan.backend == "accelerate":
+    if plan.backend in ("accelerate", "trainer"):
         needed.append(("accelerate", "accelerate"))
+    if plan.backend == "trainer" and program is not None:
+        needed.append(("transformers", "native"))
     if needs_deepspeed(plan):
         needed.append(("deepspeed", "deepspeed"))
     return needed
@@ -145,9 +147,10 @@ def _too_few_cores(plan: Plan, machine: Machine) -> Iterator[str]:
 def _impossible_on_cpu(plan: Plan) -> Iterator[str]:
     if plan.world.device != "cpu":
         return
-    if plan.backend == "accelerate" and plan.recipe.parallelism.data.strategy == "fsdp":
+    if plan.backend in ("accelerate", "trainer") and plan.recipe.parallelism.data.strategy == "fsdp":
         yield (
-            "Accelerate cannot run FSDP on CPU: it would train without sharding and not say so. "
+            f"{'Accelerate' if plan.backend == 'accelerate' else 'The Trainer'} cannot run FSDP on CPU: it would train "
+            "without sharding and not say so. "
             "The nearest that runs here: --backend native"
         )
     problem = not_on_cpu(plan)

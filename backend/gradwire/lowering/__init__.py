@@ -20,6 +20,7 @@ _MODULES = {
     "native": "gradwire.lowering.native",
     "accelerate": "gradwire.lowering.accelerate",
     "deepspeed": "gradwire.lowering.deepspeed",
+    "trainer": "gradwire.lowering.trainer",
 }
 
 

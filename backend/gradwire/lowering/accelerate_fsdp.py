@@ -47,7 +47,7 @@ def accelerate_fsdp_refusals(plan: Plan) -> list[Refusal]:
 
 
 def accelerate_fsdp_outcomes(plan: Plan) -> dict[str, Outcome]:
-    """Return the outcomes of the sharding fields of a plan whose strategy is fsdp."""
+    """Return the outcomes of the sharding fields of a plan whose strategy is fsdp, in an Accelerate YAML."""
     data = plan.recipe.parallelism.data
     section = f"{FILE} fsdp_config."
     outcomes = unused_sharding(plan) | {

@@ -25,11 +25,11 @@ def zero_stage(plan: Plan) -> int:
     return _STAGES[plan.recipe.parallelism.data.strategy]
 
 
-def deepspeed_document(plan: Plan, *, with_optimizer: bool) -> dict[str, Any]:
+def deepspeed_document(plan: Plan, *, with_optimizer: bool, with_scheduler: bool = True) -> dict[str, Any]:
     """Return the DeepSpeed configuration of `plan`.
 
     `with_optimizer` is false where the program brings its optimizer, and with it the learning rate's course: Accelerate
-    refuses a script's own beside one in the file.
+    refuses a script's own beside one in the file. `with_scheduler` is false where the program moves the learning rate.
     """
     training, batch = plan.recipe.training, plan.batch
     document: dict[str, Any] = {
@@ -52,8 +52,9 @@ def deepspeed_document(plan: Plan, *, with_optimizer: bool) -> dict[str, Any]:
     if accumulation is not None:
         document["data_types"] = {"grad_accum_dtype": accumulation}
     if with_optimizer:
-        document["optimizer"] = {"type": training.optimizer, "params": _optimizer_params(plan)}
-        scheduler = scheduler_section(training)
+        scheduler = scheduler_section(training) if with_scheduler else None
+        learning_rate = first_learning_rate(training) if scheduler else training.learning_rate
+        document["optimizer"] = {"type": training.optimizer, "params": _optimizer_params(plan, learning_rate)}
         if scheduler is not None:
             document["scheduler"] = scheduler
     return document
@@ -172,9 +173,9 @@ def _precision_sections(plan: Plan) -> dict[str, Any]:
     return sections
 
 
-def _optimizer_params(plan: Plan) -> dict[str, Any]:
+def _optimizer_params(plan: Plan, learning_rate: float) -> dict[str, Any]:
     training = plan.recipe.training
-    params: dict[str, Any] = {"lr": first_learning_rate(training), "weight_decay": training.weight_decay}
+    params: dict[str, Any] = {"lr": learning_rate, "weight_decay": training.weight_decay}
     if training.optimizer == "SGD":
         return {**params, "momentum": training.momentum}
     return {

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from gradwire.artifact import Setting, Word
 from gradwire.documents.plan_schema import Plan, SettledPipeline
 from gradwire.lowering.fields import Outcome, Refusal, exact, unused
 from gradwire.lowering.number_formats import label_outcomes, refuse_torch_formats, torch_format_outcomes
-from gradwire.lowering.placement import Placement, endpoint
+from gradwire.lowering.placement import Placement
 from gradwire.lowering.program import in_program, program_words
 from gradwire.lowering.sharding import (
     program_sharding_outcomes,
@@ -28,6 +27,7 @@ from gradwire.lowering.shared import (
     refuse_precision,
     scheduler_outcomes,
 )
+from gradwire.lowering.torchrun import torchrun_words
 from gradwire.recipe.broken import SINGLE_STAGE_SCHEDULES
 
 _OPTIMIZER = ("optimizer", "learning_rate", "weight_decay", "betas", "epsilon", "momentum")
@@ -74,25 +74,9 @@ def build(plan: Plan, placement: Placement, program: tuple[str, ...] | None) -> 
     """Return the torchrun command of `plan`; the plan itself is the only file that the target reads."""
     return Lowered(
         files={},
-        command=(*_torchrun(plan, placement), *program_words(program, "-m")),
+        command=(*torchrun_words(plan, placement), *program_words(program, "-m")),
         environment=COMMON_ENVIRONMENT,
         outcomes=_outcomes(plan, program),
-    )
-
-
-def _torchrun(plan: Plan, placement: Placement) -> tuple[Word, ...]:
-    world = plan.world
-    if world.num_nodes == 1:
-        # --standalone takes a free port, so two runs on one machine do not meet.
-        return ("torchrun", "--standalone", "--nnodes", "1", "--nproc-per-node", str(world.processes_per_node))
-    meeting = endpoint(placement)
-    return (
-        "torchrun",
-        *("--nnodes", str(world.num_nodes)),
-        *("--nproc-per-node", str(world.processes_per_node)),
-        *("--node-rank", Setting(variable="NODE_RANK", default=str(placement.node_rank))),
-        *("--master-addr", Setting(variable="MASTER_ADDR", default=meeting.host)),
-        *("--master-port", Setting(variable="MASTER_PORT", default=str(meeting.port))),
     )
 
 

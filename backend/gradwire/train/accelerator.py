@@ -40,7 +40,7 @@ from gradwire.train.weighting import count_over_ranks, token_weights
 
 
 @dataclass
-class _RecipeDistributedDataParallelKwargs(DistributedDataParallelKwargs):  # type: ignore[misc]
+class RecipeDistributedDataParallelKwargs(DistributedDataParallelKwargs):  # type: ignore[misc]
     """DDP's options, those of `options`; `register` is called with each model that Accelerate has wrapped in DDP.
 
     Accelerate's own hooks are torch's: no method of Gradwire's, no checks, and no bf16 on gloo. Its own options leave
@@ -77,7 +77,7 @@ class RecipeAccelerator:
         if changes(plan.recipe.training.scheduler):
             accelerator.register_for_checkpointing(self)
         # Not through kwargs_handlers, which takes no subclass.
-        accelerator.ddp_handler = _RecipeDistributedDataParallelKwargs(
+        accelerator.ddp_handler = RecipeDistributedDataParallelKwargs(
             register=self._register, options=self._ddp_options
         )
 

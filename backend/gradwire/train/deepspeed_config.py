@@ -39,10 +39,13 @@ def check_deepspeed_config(plan: Plan, source: str | dict[str, Any], *, has_opti
         )
 
 
-def deepspeed_pairs(plan: Plan, source: str | dict[str, Any], *, has_optimizer: bool) -> Pairs:
+def deepspeed_pairs(
+    plan: Plan, source: str | dict[str, Any], *, has_optimizer: bool, has_scheduler: bool = True
+) -> Pairs:
     """Yield (key, planned, loaded) for each value of a DeepSpeed config that the plan decides.
 
-    `source` is a file's path or a loaded document. Raises one of LOADER_ERRORS where DeepSpeed does not accept it.
+    `source` is a file's path or a loaded document. `has_scheduler` is false where the program moves the learning rate
+    of the file's optimizer. Raises one of LOADER_ERRORS where DeepSpeed does not accept it.
     """
     from deepspeed.runtime import config as deepspeed_config
 
@@ -61,8 +64,11 @@ def deepspeed_pairs(plan: Plan, source: str | dict[str, Any], *, has_optimizer: 
     planned |= {key: value for key, value in _leaves(plan.recipe.backends.deepspeed) if key in planned}
     for key, value in planned.items():
         yield key, value, found[key]
-    if has_optimizer and "scheduler" not in plan.recipe.backends.deepspeed:
+    if has_optimizer and has_scheduler and "scheduler" not in plan.recipe.backends.deepspeed:
         yield _learning_rate_pair(plan.recipe.training, loaded)
+    elif has_optimizer and not has_scheduler:
+        yield "optimizer.params.lr", plan.recipe.training.learning_rate, loaded.optimizer_params["lr"]
+        yield "scheduler.type", None, loaded.scheduler_name
 
 
 def file_has_the_learning_rates(training: Training, document: Mapping[str, Any]) -> bool:

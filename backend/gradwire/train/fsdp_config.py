@@ -36,9 +36,18 @@ def fsdp_pairs(plan: Plan, environment: Mapping[str, str]) -> Pairs:
     with patch_environment(**{**environment, **unread}):
         plugin = FullyShardedDataParallelPlugin()
         mesh = ParallelismConfig()
+    yield from plugin_pairs(plan, plugin, mesh)
+
+
+def plugin_pairs(plan: Plan, plugin: Any, mesh: Any) -> Pairs:
+    """Yield the same for a plugin and a parallelism_config that were made already."""
+    data = plan.recipe.parallelism.data
+    fsdp = data.fsdp
     yield "fsdp_version", fsdp.version, plugin.fsdp_version
     if fsdp.version == 1:
-        yield "fsdp_sharding_strategy", _sharding_strategy(plan), plugin.sharding_strategy.name.lstrip("_")
+        # As Accelerate chooses when it wraps the model.
+        strategy = plugin.sharding_strategy or plugin.reshard_after_forward
+        yield "fsdp_sharding_strategy", _sharding_strategy(plan), strategy.name.lstrip("_")
         yield "fsdp_offload_params", data.offload.parameters == "cpu", plugin.cpu_offload.offload_params
     else:
         yield "fsdp_reshard_after_forward", fsdp.reshard_after_forward, plugin.reshard_after_forward

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 import torch.distributed
 
+from gradwire.documents.measurement_schema import Buckets
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.step_schema import Step, StepLaps
 from gradwire.measure.meter import ThroughputMeter
@@ -46,6 +47,21 @@ class History:
     traffic: list[StepTraffic] = field(default_factory=list)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trained:
+    """What one rank's training left: its meter, the history, the laps of the timed steps, notes for a reader.
+
+    `collectives` says whether the passes' communication could be turned off; see `gradwire.measure.time_split`.
+    """
+
+    meter: ThroughputMeter
+    history: History
+    laps: RankLaps
+    collectives: Collectives
+    notes: Sequence[str]
+    buckets: Buckets | None
+
+
 def log(text: str) -> None:
     """Write one line of the run's log, to stderr."""
     sys.stderr.write(text + "\n")
@@ -63,8 +79,8 @@ def train(
     first_step: int = 0,
     save: Callable[[int], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
-) -> tuple[ThroughputMeter, History, RankLaps, Collectives]:
-    """Train the plan's steps from `first_step` on; return this rank's meter, the history, and the timed steps' laps.
+) -> Trained:
+    """Train the plan's steps from `first_step` on.
 
     A step is timed from reading its samples to the device having finished it; sharing the loss is not. Steps are
     logged and go to `writer`, None on all ranks but one; `energy` counts while they are timed. After the last step,
@@ -90,17 +106,12 @@ def train(
         passes = stopwatch.laps("passes")
         # A pipeline's laps are of chunks, and more than one of each.
         micro_steps.append(passes if len(passes) == plan.batch.gradient_accumulation else [])
-        _record(history, engine, micro_batches, result)
         if engine.communication is not None and engine.communication.last_step is not None:
             history.traffic.append(engine.communication.last_step)
-        if writer is not None:
-            writer.write(_line(plan, feed, history, step + 1, meter.step_seconds[-1], laps[-1]))
-            log(_progress(step, training.max_steps, history, meter.step_seconds[-1], plan.batch.tokens_per_step))
-        if not math.isfinite(history.losses[-1]):
-            raise EveryRankFailed(
-                f"the loss is {history.losses[-1]} in step {step}: training diverged; "
-                "lower training.learning_rate, set training.gradient_clip, or use a wider training.precision"
-            )
+        counted = micro_batches if engine.counts_samples else []
+        finish_step(
+            plan, feed, history, counted, result, meter.step_seconds[-1], laps[-1], writer=writer, number=step + 1
+        )
         if save is not None:
             save(step + 1)
         meter.resume()
@@ -112,7 +123,43 @@ def train(
     collectives, lone_passes = _lone_passes(plan, engine, feed, stopwatch, meter.timed_steps)
     seconds = list(meter.step_seconds[warmup:])
     timed_micro_steps = [passes for step_passes in micro_steps[warmup:] for passes in step_passes]
-    return meter, history, _rank_laps(seconds, laps[warmup:], lone_passes, timed_micro_steps), collectives
+    return Trained(
+        meter=meter,
+        history=history,
+        laps=rank_laps(seconds, laps[warmup:], lone_passes, timed_micro_steps),
+        collectives=collectives,
+        notes=engine.notes,
+        buckets=engine.buckets,
+    )
+
+
+def finish_step(
+    plan: Plan,
+    feed: Feed,
+    history: History,
+    counted: Sequence[MicroBatch],
+    result: StepResult,
+    seconds: float,
+    laps: dict[Part, float],
+    *,
+    writer: StepWriter | TrackedSteps | None,
+    number: int,
+) -> None:
+    """Share what the step of `seconds` gave, the run's `number`th, note it in `history`, log it and write it down.
+
+    `laps` are its parts; `counted` are the micro-batches that this rank counts for all that read them. Raises
+    EveryRankFailed where the loss is not finite.
+    """
+    step = number - 1
+    _record(history, counted, result)
+    if writer is not None:
+        writer.write(_line(plan, feed, history, number, seconds, laps))
+        log(_progress(step, plan.recipe.training.max_steps, history, seconds, plan.batch.tokens_per_step))
+    if not math.isfinite(history.losses[-1]):
+        raise EveryRankFailed(
+            f"the loss is {history.losses[-1]} in step {step}: training diverged; "
+            "lower training.learning_rate, set training.gradient_clip, or use a wider training.precision"
+        )
 
 
 def _step(
@@ -149,9 +196,10 @@ def _lone_passes(
     return "stopped", passes[1:]
 
 
-def _rank_laps(
+def rank_laps(
     step: list[float], laps: list[dict[Part, float]], lone_passes: list[float], micro_steps: list[float]
 ) -> RankLaps:
+    """Return a rank's laps, part by part, from those of its timed steps."""
     return RankLaps(
         step=step,
         input_wait=[lap["input_wait"] for lap in laps],
@@ -163,8 +211,7 @@ def _rank_laps(
     )
 
 
-def _record(history: History, engine: Engine, micro_batches: list[MicroBatch], result: StepResult) -> None:
-    counted = micro_batches if engine.counts_samples else []
+def _record(history: History, counted: Sequence[MicroBatch], result: StepResult) -> None:
     own = [sum(batch.label_count for batch in counted), sum(batch.checksum for batch in counted)]
     # In one message; a double holds both counts whole.
     shared = torch.cat(

@@ -33,6 +33,7 @@ _PACKAGES = {
     "native": ("torch", "transformers", "numpy"),
     "accelerate": ("torch", "transformers", "numpy", "accelerate"),
     "deepspeed": ("torch", "transformers", "numpy", "deepspeed"),
+    "trainer": ("torch", "transformers", "numpy", "accelerate"),
 }
 
 
@@ -96,11 +97,11 @@ def _prepare(path: Path, place: Place) -> Setting:
 
 def _check_packages(plan: Plan) -> None:
     needed = list(_PACKAGES[plan.backend])
-    if plan.backend == "accelerate" and plan.recipe.parallelism.data.strategy.startswith("zero"):
+    if plan.backend in ("accelerate", "trainer") and plan.recipe.parallelism.data.strategy.startswith("zero"):
         needed.append("deepspeed")
     missing = [package for package in needed if importlib.util.find_spec(package) is None]
     if missing:
-        extra = "deepspeed" if "deepspeed" in missing else plan.backend
+        extra = "deepspeed" if "deepspeed" in missing else "accelerate" if plan.backend == "trainer" else plan.backend
         extras = "accelerate,deepspeed" if {"accelerate", "deepspeed"} <= set(missing) else extra
         raise EnvironmentNotFit(
             f"not installed: {', '.join(missing)}; `pip install 'gradwire[{extras}]'` installs what the plan needs"

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch.distributed
 
-from gradwire.documents.measurement_schema import Batches, Buckets, Measurement
+from gradwire.documents.measurement_schema import Batches, Measurement
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import UsageError
 from gradwire.measure.hardware import cpu_name, hardware
@@ -28,12 +28,17 @@ from gradwire.train.data import order_samples, read_text
 from gradwire.train.engines.engine import Engine, build_engine
 from gradwire.train.facts import device_name, device_uuid, read_versions, record_with_memory
 from gradwire.train.feed import Feed
-from gradwire.train.loop import History, log, train
+from gradwire.train.loop import Trained, log, train
 from gradwire.train.process_group import begin_process_group, check_agreement, choose_device, end_process_group
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Stopwatch
 from gradwire.train.tracking import TrackedSteps, open_run_trackers
 from gradwire.train.training_state import TrainingState
+
+_NO_CHECKPOINTS = (
+    "--save-every and --resume: Gradwire saves models that plain DDP holds whole, on the native backend; "
+    "in a script of your own use accelerator.save_state or DeepSpeed's save_checkpoint"
+)
 
 
 def run(setting: Setting, out_folder: Path) -> None:
@@ -57,35 +62,19 @@ def train_in_group(setting: Setting, device: Any, out_folder: Path) -> None:
     order = order_samples(text, sequence_length=sequence_length, seed=plan.recipe.training.seed, batch=plan.batch)
     check_agreement({"the plan": repr(plan), "the text": text.checksum()})
     stopwatch = Stopwatch(device, time.perf_counter)
-    engine = build_engine(setting, device, stopwatch.lap)
     feed = Feed(text=text, order=order, sequence_length=sequence_length, device=device)
-    resumed = _resume(setting, engine, device)
-    with ExitStack() as stack:
-        if engine.communication is not None:
-            stack.callback(engine.communication.close)
-        writer = _open_writer(setting, device, out_folder, stack, after=resumed.step) if place.rank == 0 else None
-        energy = EnergyCounter(device_uuid(device))
-        meter, history, laps, collectives = train(
-            plan,
-            engine,
-            feed,
-            stopwatch,
-            writer=writer,
-            energy=energy,
-            first_step=resumed.step,
-            save=_saver(setting, engine, device, out_folder),
-        )
-    gathered = _gather((replace(record_with_memory(meter, device), energy=energy.read()), laps))
+    energy = EnergyCounter(device_uuid(device))
+    trained = _train(setting, feed, stopwatch, out_folder, energy)
+    gathered = _gather((replace(record_with_memory(trained.meter, device), energy=energy.read()), trained.laps))
     if place.rank == 0:
         notes = [
             f"text: {len(text.content)} bytes of {text.origin}",
-            *resumed.notes,
-            *engine.notes,
-            *_notes_on_split(plan, collectives),
+            *trained.notes,
+            *_notes_on_split(plan, trained.collectives),
         ]
         if device.type == "cpu":
             notes.append(f"{torch.get_num_threads()} compute thread(s) in each process")
-        measurement = _measure(setting, gathered, collectives, history, started_at, notes, device, engine.buckets)
+        measurement = _measure(setting, trained, gathered, started_at, notes, device)
         file = out_folder / "measurement.json"
         write_measurement(file, measurement)
         world = f"{plan.world.world_size} process{'' if plan.world.world_size == 1 else 'es'}"
@@ -121,10 +110,7 @@ def _saver(setting: Setting, engine: Engine, device: Any, out_folder: Path) -> C
 
 def _state_of(engine: Engine) -> TrainingState:
     if engine.state is None:
-        raise UsageError(
-            "--save-every and --resume: Gradwire saves models that plain DDP holds whole, on the native backend; "
-            "in a script of your own use accelerator.save_state or DeepSpeed's save_checkpoint"
-        )
+        raise UsageError(_NO_CHECKPOINTS)
     return engine.state
 
 
@@ -147,6 +133,35 @@ def _run_peak(setting: Setting, device: Any) -> RunPeak | None:
     if setting.measured_peak is None:
         return None
     return RunPeak(peak=setting.measured_peak, threads=torch.get_num_threads() if device.type == "cpu" else None)
+
+
+def _train(setting: Setting, feed: Feed, stopwatch: Stopwatch, out_folder: Path, energy: EnergyCounter) -> Trained:
+    with ExitStack() as stack:
+        device, is_first = feed.device, setting.place.rank == 0
+        if setting.plan.backend == "trainer":
+            # Its loop is transformers' own; imported here, because Accelerate comes with it.
+            from gradwire.train.trainer_loop import train_with_trainer
+
+            if setting.resume is not None or setting.save_every is not None:
+                raise UsageError(_NO_CHECKPOINTS)
+            writer = _open_writer(setting, device, out_folder, stack, after=0) if is_first else None
+            return train_with_trainer(setting, feed, stopwatch, writer=writer, energy=energy)
+        engine = build_engine(setting, device, stopwatch.lap)
+        resumed = _resume(setting, engine, device)
+        if engine.communication is not None:
+            stack.callback(engine.communication.close)
+        writer = _open_writer(setting, device, out_folder, stack, after=resumed.step) if is_first else None
+        trained = train(
+            setting.plan,
+            engine,
+            feed,
+            stopwatch,
+            writer=writer,
+            energy=energy,
+            first_step=resumed.step,
+            save=_saver(setting, engine, device, out_folder),
+        )
+        return replace(trained, notes=(*resumed.notes, *trained.notes))
 
 
 def _notes_on_split(plan: Plan, collectives: Collectives) -> list[str]:
@@ -177,14 +192,13 @@ def _gather(mine: tuple[RankRecord, RankLaps]) -> list[tuple[RankRecord, RankLap
 
 def _measure(
     setting: Setting,
+    trained: Trained,
     gathered: list[tuple[RankRecord, RankLaps]],
-    collectives: Collectives,
-    history: History,
     started_at: str,
     notes: list[str],
     device: Any,
-    buckets: Buckets | None,
 ) -> Measurement:
+    history = trained.history
     return build_measurement(
         setting.plan,
         [record for record, _ in gathered],
@@ -199,6 +213,6 @@ def _measure(
         traffic=history.traffic,
         micro_steps=[laps.micro_steps for _, laps in gathered],
         measured_peak=_run_peak(setting, device),
-        buckets=buckets,
-        time_split=split_time([laps for _, laps in gathered], collectives),
+        buckets=trained.buckets,
+        time_split=split_time([laps for _, laps in gathered], trained.collectives),
     )

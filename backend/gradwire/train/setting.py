@@ -95,9 +95,10 @@ def check_device_can(plan: Plan) -> None:
     problem = not_on_cpu(plan)
     if problem is not None:
         raise EnvironmentNotFit(problem)
-    if plan.backend == "accelerate" and plan.recipe.parallelism.data.strategy == "fsdp":
+    if plan.backend in ("accelerate", "trainer") and plan.recipe.parallelism.data.strategy == "fsdp":
+        through = "Accelerate" if plan.backend == "accelerate" else "the Trainer"
         raise EnvironmentNotFit(
-            "parallelism.data.strategy: fsdp through Accelerate needs CUDA devices: on a CPU Accelerate trains plain "
+            f"parallelism.data.strategy: fsdp through {through} needs CUDA devices: on a CPU it trains plain "
             "DDP or a single process without a word; use --backend native, whose fsdp runs on a CPU"
         )
 
