@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gradwire.errors import CannotLower, RefusedField, UsageError
+from gradwire.errors import CannotLower, RefusedField
 from gradwire.importing.lowered import Target, lower_for, nested, read_lowered, recipe_of
 from gradwire.targets.accelerate_effective import accelerate_default
 from gradwire.targets.comparable import differing
@@ -105,6 +105,8 @@ def _limits(values: Values, target: Target) -> list[RefusedField]:
 
 def _judged(kept: Kept, limits: list[RefusedField]) -> Kept:
     path = kept.effective.path
+    if not _fits(kept.effective.value):
+        return replace(kept, refused="a recipe holds no whole number beyond 64 bits")
     for each in limits:
         subject = each.limit.split(":")[0].split(" is ")[0].strip()
         if each.path == f"backends.{kept.section}" and (path == subject or path.startswith(f"{subject}.")):
@@ -112,12 +114,12 @@ def _judged(kept: Kept, limits: list[RefusedField]) -> Kept:
     return kept
 
 
-def check_lowers(values: Values, target: Target) -> None:
-    """Raise UsageError where the finished recipe does not lower without loss."""
-    try:
-        lower_for(recipe_of(values), target)
-    except CannotLower as error:
-        raise UsageError(f"the imported recipe does not lower to {target.backend}: {error}") from error
+def _fits(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(_fits(each) for each in value.values())
+    if isinstance(value, list):
+        return all(_fits(each) for each in value)
+    return not isinstance(value, int) or -(2**63) <= value < 2**63
 
 
 def as_document(values: Values) -> dict[str, Any]:
