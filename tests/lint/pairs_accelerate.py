@@ -114,6 +114,10 @@ PAIRS: dict[str, tuple[Job, Job]] = {
         ds(ZERO2, optimizer={"type": "AdamW", "params": {}}) | {"trainer": TRAINER | {"optim": "adafactor"}},
         ds(ZERO2, optimizer={"type": "AdamW", "params": {}}) | {"trainer": TRAINER | {"optim": "adamw_torch"}},
     ),
+    "AC311": (
+        fsdp("fsdp_transformer_layer_cls_to_wrap: GPT2Block") | {"facts": LaunchFacts(model_class="BertForMaskedLM")},
+        fsdp("fsdp_transformer_layer_cls_to_wrap: BertLayer") | {"facts": LaunchFacts(model_class="BertForMaskedLM")},
+    ),
     "TR201": ({"trainer": {"fsdp": "full_shard", "deepspeed": "ds.json"}}, {"trainer": {"deepspeed": "ds.json"}}),
     "TR202": ({"trainer": {"fp16": True, "bf16": True}}, {"trainer": {"fp16": False, "bf16": True}}),
     "TR203": (

@@ -146,6 +146,10 @@ PAIRS: dict[str, tuple[Job, Job]] = {
     "DS604": (ds(train_batch_size=64), ds(train_batch_size=64) | {"facts": LaunchFacts(num_processes=32)}),
     "DS605": (ds(gradient_accumulation_steps=ABSENT), ds(gradient_accumulation_steps=2)),
     "DS606": (ds(gradient_accumulation_steps=0), ds(gradient_accumulation_steps=1)),
+    "DS607": (
+        ds(gradient_accumulation_steps=4) | {"facts": LaunchFacts(program="lightning")},
+        ds(gradient_accumulation_steps=4),
+    ),
     "DS701": (ds(fp16={"enabled": True}, bf16={"enabled": True}), ds(fp16={"enabled": True}, bf16={"enabled": False})),
     "DS702": (ds(bfloat16={"enabled": True}), ds(bf16={"enabled": True})),
     "DS703": (

@@ -195,6 +195,32 @@ def test_the_old_prefetch_key_of_both_posted_files_is_found() -> None:
     assert finding.edits and finding.url == "https://github.com/huggingface/accelerate/issues/1943"
 
 
+@pytest.mark.parametrize(
+    ("layer", "model", "found"),
+    [
+        ("GPT2Block", "BertModel", True),
+        ("BertLayer", "XLMRobertaForSequenceClassification", True),
+        ("XLMRobertaLayer", "XLMRobertaForSequenceClassification", False),
+        ("GPT2Block", "GPT2LMHeadModel", False),
+        ("LlamaDecoderLayer,LlamaRMSNorm", "LlamaForCausalLM", False),
+    ],
+)
+def test_the_layers_to_wrap_are_those_of_the_model(layer: str, model: str, found: bool) -> None:
+    """huggingface/accelerate#1943, netease-youdao/BCEmbedding#66: a layer class that the model has not."""
+    job = fsdp(f"fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\nfsdp_transformer_layer_cls_to_wrap: {layer}") | {
+        "facts": LaunchFacts(model_class=model)
+    }
+    assert ("AC311" in codes(lint(**job))) == found
+
+
+def test_lightning_counts_micro_batches_itself() -> None:
+    """Lightning-AI/pytorch-lightning#19891: it refuses the key that every other program wants."""
+    file = ds(ZERO2, gradient_accumulation_steps=8)
+    finding = _found(file | {"facts": LaunchFacts(program="lightning")}, "DS607")
+    assert "accumulate_grad_batches" in finding.effect and finding.edits
+    assert "DS607" not in codes(lint(**file))
+
+
 def test_a_communication_hook_has_no_key_in_the_file() -> None:
     """huggingface/accelerate pull request 2841: hooks and their options exist in code only."""
     assert "DistributedDataParallelKwargs" in _found(ac(comm_hook="fp16"), "AC101").fix

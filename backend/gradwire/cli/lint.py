@@ -38,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     facts.add_argument("--num-processes", metavar="N", type=positive_integer, help="processes over all machines")
     facts.add_argument("--num-machines", metavar="N", type=positive_integer, help="machines")
     facts.add_argument("--mixed-precision", choices=("no", "fp16", "bf16", "fp8"), help="as given to accelerate launch")
+    facts.add_argument("--model-class", metavar="NAME", help="class of the model, such as BertForMaskedLM")
+    facts.add_argument("--program", choices=("lightning",), help="what runs the loop, where it has rules of its own")
     facts.add_argument("--trainer-arguments", metavar="FILE", help="the Trainer's arguments as JSON")
     parser.add_argument(
         "--kind", choices=("deepspeed", "accelerate", "trainer"), help="what every FILE is; absent: look"
@@ -76,6 +78,8 @@ def _check(arguments: argparse.Namespace) -> Checked:
             num_processes=arguments.num_processes,
             num_machines=arguments.num_machines,
             mixed_precision=arguments.mixed_precision,
+            model_class=arguments.model_class,
+            program=arguments.program,
         ),
         versions=Versions(**{name: version for name, version in given.items() if version}),
         trainer_arguments=Path(arguments.trainer_arguments) if arguments.trainer_arguments else None,

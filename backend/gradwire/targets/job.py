@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from gradwire.targets.schema import checked_version
 from gradwire.targets.tree import Document, Kind
@@ -12,13 +13,17 @@ from gradwire.targets.tree import Document, Kind
 class LaunchFacts:
     """What the command line of a launch settles beside the files; None: not known.
 
-    `num_processes` is the world size over all machines; `hidden_size` is the width of the model's hidden states.
+    `num_processes` is the world size over all machines; `hidden_size` is the width of the model's hidden states
+    and `model_class` the name of its class, such as BertForMaskedLM. `program` is what runs the training loop, where
+    that has rules of its own for the files.
     """
 
     num_processes: int | None = None
     num_machines: int | None = None
     mixed_precision: str | None = None
     hidden_size: int | None = None
+    model_class: str | None = None
+    program: Literal["lightning"] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
