@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 import msgspec
@@ -19,8 +19,21 @@ from gradwire.train.buckets import settle_buckets
 from gradwire.train.communication import register
 
 
-def nothing_to_close() -> None:
-    """Close nothing."""
+def nothing() -> None:
+    """Do nothing."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Installed:
+    """A model that averages as its configuration says; call `step_ended` after each optimizer step.
+
+    `synchronise` makes the ranks equal before an evaluation; `close` ends it.
+    """
+
+    model: nn.Module
+    step_ended: Callable[[], None] = nothing
+    synchronise: Callable[[], None] = nothing
+    close: Callable[[], None] = nothing
 
 
 def with_chosen_bucket(model: nn.Module, configuration: Configuration, passes: Callable[[], Tensor]) -> Configuration:
@@ -41,16 +54,14 @@ def with_chosen_bucket(model: nn.Module, configuration: Configuration, passes: C
     return replace(configuration, bucket_cap_mb=buckets.bucket_cap_mb)
 
 
-def wrap(
-    model: nn.Module, configuration: Configuration, *, start_step: int = FIRST_COMPRESSED_STEP
-) -> tuple[nn.Module, Callable[[], None]]:
-    """Return `model` made to average gradients over all ranks as `configuration` says, and what ends it.
+def wrap(model: nn.Module, configuration: Configuration, *, start_step: int = FIRST_COMPRESSED_STEP) -> Installed:
+    """Return `model` made to average gradients over all ranks as `configuration` says.
 
     All ranks must hold equal parameters already: they are not sent. Low-rank methods compress from `start_step`,
     torch's own from its third step at the earliest.
     """
     if configuration.kind == "alone":
-        return model, nothing_to_close
+        return Installed(model=model)
     parallel = DistributedDataParallel(
         model,
         init_sync=False,
@@ -59,10 +70,10 @@ def wrap(
     )
     match configuration.kind:
         case "ddp":
-            return parallel, nothing_to_close
+            return Installed(model=parallel)
         case "torch-fp16":
             parallel.register_comm_hook(None, default_hooks.fp16_compress_hook)
-            return parallel, nothing_to_close
+            return Installed(model=parallel)
         case "torch-powersgd":
             state = powerSGD_hook.PowerSGDState(
                 None,
@@ -70,14 +81,19 @@ def wrap(
                 start_powerSGD_iter=max(start_step, FIRST_COMPRESSED_STEP),
             )
             parallel.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-            return parallel, nothing_to_close
+            return Installed(model=parallel)
         case "gradwire":
-            return parallel, _register_own(parallel, configuration, start_step)
+            return _register_own(parallel, configuration, start_step)
         case unknown:
             assert_never(unknown)
 
 
-def _register_own(parallel: Any, configuration: Configuration, start_step: int) -> Callable[[], None]:
+def _register_own(parallel: Any, configuration: Configuration, start_step: int) -> Installed:
     compression = msgspec.convert({"start_step": start_step, **configuration.compression}, Compression)
     communication = register(parallel, compression, process_group=dist.group.WORLD)
-    return communication.close
+    return Installed(
+        model=parallel,
+        step_ended=communication.step_ended,
+        synchronise=communication.synchronise,
+        close=communication.close,
+    )

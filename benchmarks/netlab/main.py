@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.netlab.bench import bench, write_report
-from benchmarks.netlab.configurations import ALONE, SETS, choose
+from benchmarks.netlab.configurations import ALONE, SETS, TRAINED_ONLY, choose
 from benchmarks.netlab.convergence import train
 from benchmarks.netlab.emulated import LAYERS, WIDTH
 from benchmarks.netlab.isolate import isolation, run_isolated
@@ -54,7 +54,7 @@ def _bench(options: argparse.Namespace) -> int:
     return bench(
         sites=_sites(options),
         modes=options.modes,
-        configurations=choose(options.configurations),
+        configurations=tuple(row for row in choose(options.configurations) if row.name not in TRAINED_ONLY),
         compute_seconds=options.compute_seconds,
         pace=Pace(rounds=options.rounds, visit_seconds=options.visit_seconds, most_steps=options.most_steps),
         folder=options.out,

@@ -30,6 +30,7 @@ class _Run:
     name: str
     model: nn.Module
     step: Callable[[int], None]
+    synchronise: Callable[[], None]
     close: Callable[[], None]
     steps: int = 0
     seconds: float = 0.0
@@ -81,7 +82,7 @@ def _start(name: str, job: TrainingJob, seed: int, text: torch.Tensor, index: in
     torch.manual_seed(seed)
     model = ByteModel(width=WIDTH, layers=LAYERS, heads=_HEADS, length=_LENGTH)
     pace = PacedCompute(model.body.layers, job.compute_seconds)
-    wrapped, close = wrap(model, job.configurations[index], start_step=job.start_step)
+    installed = wrap(model, job.configurations[index], start_step=job.start_step)
     optimizer = torch.optim.AdamW(model.parameters(), lr=job.learning_rate)
     # The same bytes in the same order for every method; other ones on each rank and for each seed.
     generator = torch.Generator().manual_seed(seed * 1000 + dist.get_rank())
@@ -91,14 +92,15 @@ def _start(name: str, job: TrainingJob, seed: int, text: torch.Tensor, index: in
             group["lr"] = job.learning_rate * min(1.0, (number + 1) / _WARMUP_STEPS)
         batch = random_windows(text, batch=job.batch_size_per_gpu, length=_LENGTH, generator=generator)
         pace.begin_forward()
-        loss = wrapped(batch)
+        loss = installed.model(batch)
         pace.begin_backward()
         loss.backward()
         pace.end_backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+        installed.step_ended()
 
-    return _Run(name=name, model=model, step=step, close=close)
+    return _Run(name=name, model=model, step=step, synchronise=installed.synchronise, close=installed.close)
 
 
 def _train_block(run: _Run, steps: int) -> None:
@@ -107,6 +109,8 @@ def _train_block(run: _Run, steps: int) -> None:
     started = time.perf_counter()
     for number in range(run.steps, run.steps + steps):
         run.step(number)
+    # Ranks that differ are made equal before they are evaluated, on the clock.
+    run.synchronise()
     run.seconds += max(gathered(time.perf_counter() - started))
     run.sent_bytes += interface_bytes()[0] - sent
     run.steps += steps

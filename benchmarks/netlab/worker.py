@@ -59,13 +59,13 @@ def _build(configuration: Configuration, job: Job) -> _Subject:
     torch.manual_seed(_SEED)
     model, forward = _emulated(job.compute_seconds) if job.mode == "emulated" else _real()
     configuration = with_chosen_bucket(model, configuration, lambda: forward(model))
-    wrapped, close = wrap(model, configuration)
+    installed = wrap(model, configuration)
 
     def step() -> None:
-        forward(wrapped).backward()
-        wrapped.zero_grad(set_to_none=True)
+        forward(installed.model).backward()
+        installed.model.zero_grad(set_to_none=True)
 
-    return _Subject(configuration=configuration, step=step, close=close)
+    return _Subject(configuration=configuration, step=step, close=installed.close)
 
 
 def _emulated(compute_seconds: float) -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
