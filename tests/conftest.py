@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,12 @@ from tests.lint.oracle_client import Oracle
 # Every DeepSpeed run on a CPU loads this operator. Cold, compiling it takes longer than any of the runs, and the
 # ranks of a run that is stopped meanwhile leave a lock behind that later runs wait for.
 _BUILD_OPERATOR = "from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder; ShareMemCommBuilder().load()"
+
+
+def pytest_configure() -> None:
+    # A script's background job ignores Ctrl-C, and so would every process that a test starts there and interrupts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
