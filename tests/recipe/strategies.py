@@ -136,7 +136,9 @@ def _valid_documents(draw: DrawFn) -> dict[str, Any]:
     searchable = not training["gradient_checkpointing_reentrant"] and not one_bucket
     overlap = draw(_overlaps(strategy, stages, searchable=searchable, one_bucket=one_bucket))
     pipeline = draw(_pipelines(stages, ranks, chunks, splits=strategy == "ddp" and not training["compile"]))
-    if method == "local-sgd" and overlap["bucket_cap_mb"] == "auto":
+    if (method == "local-sgd" and overlap.get("bucket_cap_mb") == "auto") or (
+        training["compile"] and strategy == "ddp" and overlap["bucket_cap_mb"] == 0.5
+    ):
         overlap["bucket_cap_mb"] = None
     return {
         "summary": draw(st.sampled_from([None, "drawn"])),

@@ -14,7 +14,7 @@ _RANK = "communication.compression.matrix_approximation_rank"
 _START = "communication.compression.start_step"
 _STRATEGY = "parallelism.data.strategy"
 _OVERLAP = "communication.overlap"
-_TORCH_BUCKET_MIB = 25
+_TORCH_BUCKET_MIB, _TORCH_FIRST_BUCKET_MIB = 25, 1
 
 
 def torchs_powersgd_starts_late_enough(recipe: Recipe) -> Broken | None:
@@ -175,6 +175,19 @@ def overlap_settings_are_read(recipe: Recipe) -> Broken | None:
         paths=(*(f"{_OVERLAP}.{name}" for name in given), _STRATEGY),
         message=f"{' and '.join(given)} would be ignored: DDP reads {'it' if len(given) == 1 else 'them'}, "
         f"and the strategy is {strategy}; remove {'it' if len(given) == 1 else 'them'}, or use strategy ddp",
+    )
+
+
+def compiled_graphs_are_cut_at_whole_buckets(recipe: Recipe) -> Broken | None:
+    """torch.compile cuts a model's graph where DDP's buckets end, and asserts on buckets below DDP's own first one."""
+    cap = recipe.communication.overlap.bucket_cap_mb
+    is_ddp = recipe.parallelism.data.strategy == "ddp" and data_parallel_size(recipe) != 1
+    if not (recipe.training.compile and is_ddp) or cap is None or cap == "auto" or cap >= _TORCH_FIRST_BUCKET_MIB:
+        return None
+    return Broken(
+        paths=(f"{_OVERLAP}.bucket_cap_mb", "training.compile"),
+        message=f"torch.compile fails with DDP buckets below {_TORCH_FIRST_BUCKET_MIB} MiB, and bucket_cap_mb is "
+        f"{cap:g}; use {_TORCH_FIRST_BUCKET_MIB} or more, or set compile to false",
     )
 
 

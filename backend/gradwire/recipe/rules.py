@@ -36,6 +36,7 @@ RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
     communication_rules.compression_needs_whole_gradients,
     communication_rules.compression_has_no_pipeline,
     communication_rules.overlap_settings_are_read,
+    communication_rules.compiled_graphs_are_cut_at_whole_buckets,
     communication_rules.first_bucket_is_no_larger,
     communication_rules.auto_buckets_have_no_pipeline,
     communication_rules.static_graph_finds_unused_itself,

@@ -64,7 +64,10 @@ def _measured(
     )
     first_mb = recipe.communication.overlap.first_bucket_mb
     first_bytes = None if first_mb is None else first_mb * MEBIBYTE
-    cap, seconds = best_bucket_cap(step, cost, wire, caps=candidate_caps(step), first_bucket_bytes=first_bytes)
+    # torch.compile asserts on buckets below DDP's own first one.
+    smallest = _TORCH_FIRST_MB * MEBIBYTE if recipe.training.compile else 0.0
+    caps = [each for each in candidate_caps(step) if each >= smallest] or [smallest]
+    cap, seconds = best_bucket_cap(step, cost, wire, caps=caps, first_bucket_bytes=first_bytes)
     if cap is None:
         raise ValueError("every candidate is a size")
     cap_mb = cap / MEBIBYTE
