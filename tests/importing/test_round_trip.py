@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from gradwire.artifact import ACCELERATE_FILE, DEEPSPEED_FILE, Artifact
+from gradwire.artifact import ACCELERATE_FILE, DEEPSPEED_FILE, TRAINER_FILE, Artifact
 from gradwire.documents.recipe_schema import Recipe
 from gradwire.errors import UsageError
 from gradwire.importing.engine import import_job
@@ -137,3 +137,45 @@ def test_the_real_loader_reads_the_same_again(name: str, oracle: Oracle) -> None
     assert acting(answers[0]["value"]) == acting(answers[1]["value"])
     if name.startswith(("linear", "cosine")):
         assert not recipe.backends.deepspeed.get("scheduler"), "a recipe has a word for this schedule"
+
+
+_TRAINED: dict[str, dict[str, Any]] = {
+    "plain, cosine, pure defaults": {"training.scheduler.type": "cosine", "training.scheduler.warmup_steps": 5},
+    "plain, everything said": {
+        "training.optimizer": "SGD",
+        "training.momentum": 0.9,
+        "training.weight_decay": 0.1,
+        "training.gradient_clip": 0.5,
+        "training.precision": "bf16-mixed",
+        "training.loss_weighting": "token",
+        "training.gradient_checkpointing": True,
+        "training.seed": 7,
+        "training.compile": True,
+        "communication.overlap.bucket_cap_mb": 50,
+        "communication.overlap.find_unused_parameters": True,
+    },
+    "zero2, linear to a tenth": {
+        **_SHARDED,
+        "parallelism.data.strategy": "zero2",
+        "training.scheduler.type": "linear",
+        "training.scheduler.min_ratio": 0.1,
+        "training.scheduler.warmup_steps": 10,
+        "training.gradient_accumulation": 3,
+    },
+}
+
+
+@pytest.mark.parametrize("name", _TRAINED)
+def test_the_trainers_arguments_survive(name: str) -> None:
+    artifact = lowered("trainer", _TRAINED[name])
+    job = Job(
+        deepspeed=_document(artifact, DEEPSPEED_FILE, "deepspeed"),
+        trainer=_document(artifact, TRAINER_FILE, "trainer"),
+        facts=LaunchFacts(num_processes=2),
+    )
+    imported = import_job(job)
+    assert imported.lower_options == ("--backend", "trainer")
+    recipe = load_text(text_of(imported, job), source="imported.yaml").recipe
+    again = lower_for(recipe, Target(backend="trainer", device="cuda", num_nodes=1))
+    for file in (TRAINER_FILE, DEEPSPEED_FILE):
+        assert again.files.get(file) == artifact.files.get(file)

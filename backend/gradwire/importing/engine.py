@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gradwire.errors import CannotImport
+from gradwire.errors import CannotImport, CannotLower
 from gradwire.importing.accelerate_job import AccelerateJob
 from gradwire.importing.accelerate_table import carry_accelerate
 from gradwire.importing.account import account
@@ -13,7 +13,7 @@ from gradwire.importing.assumptions import assumptions_of
 from gradwire.importing.deepspeed_table import OPTIMIZERS, carry_deepspeed
 from gradwire.importing.entry import Assumption, Carried, Entry
 from gradwire.importing.keeping import Kept, Values, Wanted
-from gradwire.importing.lowered import Target
+from gradwire.importing.lowered import Target, lower_for, recipe_of
 from gradwire.importing.processes import Processes
 from gradwire.importing.reading_job import read_job
 from gradwire.importing.settling import fitting_schedule, settled, values_of
@@ -69,9 +69,20 @@ def import_job(job: Job, *, allow_lossy: bool = False) -> Imported:
         assumptions=assumptions_of(carried, kept),
         carried=tuple(carried),
         kept=tuple(kept),
-        lower_options=("--backend", target.backend, *processes.lower_options),
+        lower_options=("--backend", _named_backend(job, values, target), *processes.lower_options),
         sources=tuple(document.source for document in (job.accelerate, job.deepspeed, job.trainer) if document),
     )
+
+
+def _named_backend(job: Job, values: Values, target: Target) -> Backend:
+    """The backend to lower to: the Trainer's own where its arguments were given and it can say the recipe."""
+    if job.trainer is None:
+        return target.backend
+    try:
+        lower_for(recipe_of(values), replace(target, backend="trainer"))
+    except CannotLower:
+        return target.backend
+    return "trainer"
 
 
 def _carried(

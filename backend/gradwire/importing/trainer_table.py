@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from gradwire.importing.entry import Carried, Entry, entry_of, entry_of_passed
@@ -13,7 +14,6 @@ from gradwire.targets.tree import Document
 
 # Arguments that mean the same whoever trains: argument, recipe key, the Trainer's default.
 _EVERYWHERE: tuple[tuple[str, str, Any], ...] = (
-    ("gradient_checkpointing", "training.gradient_checkpointing", False),
     ("torch_compile", "training.compile", False),
     ("seed", "training.seed", 42),
 )
@@ -26,8 +26,20 @@ _WITHOUT_OPTIMIZER: tuple[tuple[str, str, Any], ...] = (
     ("learning_rate", "training.learning_rate", 5e-5),
     ("weight_decay", "training.weight_decay", 0.0),
 )
+_DDP: tuple[tuple[str, str], ...] = (
+    ("ddp_bucket_cap_mb", "communication.overlap.bucket_cap_mb"),
+    ("ddp_find_unused_parameters", "communication.overlap.find_unused_parameters"),
+    ("ddp_static_graph", "communication.overlap.static_graph"),
+)
 _OPTIMIZERS = {"adamw_torch": "AdamW", "adamw_torch_fused": "AdamW", "sgd": "SGD"}
-_SCHEDULES = {"constant": "constant", "constant_with_warmup": "constant", "linear": "linear", "cosine": "cosine"}
+_SCHEDULES = {
+    "constant": "constant",
+    "constant_with_warmup": "constant",
+    "linear": "linear",
+    "polynomial": "linear",
+    "cosine": "cosine",
+    "cosine_with_min_lr": "cosine",
+}
 _NO_DECAY = "the Trainer decays neither biases nor norms; a recipe decays every parameter"
 
 
@@ -38,6 +50,13 @@ def carry_trainer(job: Job, deepspeed: Reading | None) -> Iterator[Carried]:
         return
     for name, path, default in _EVERYWHERE:
         yield _carried(trainer, name, path, default)
+    if trainer.value("use_cpu") is True:
+        yield _carried(trainer, "use_cpu", "training.device", True, value="cpu")
+    yield from _checkpointing(trainer)
+    weighs = _argument(trainer, "average_tokens_across_devices", True)
+    yield Carried(
+        path="training.loss_weighting", value="token" if weighs.value is True else "micro-batch", sources=(weighs,)
+    )
     steps = trainer.value("max_steps")
     if isinstance(steps, int) and steps > 0:
         yield _carried(trainer, "max_steps", "training.max_steps", steps)
@@ -48,6 +67,7 @@ def carry_trainer(job: Job, deepspeed: Reading | None) -> Iterator[Carried]:
         yield Carried(path="training.gradient_clip", value=clip.value or None, sources=(clip,))
         if job.accelerate is None:
             yield _precision(trainer)
+            yield from _ddp(trainer)
     if deepspeed is None or "optimizer.type" not in deepspeed.values:
         yield from _optimizer(trainer)
     if deepspeed is None or "scheduler.type" not in deepspeed.values:
@@ -56,7 +76,7 @@ def carry_trainer(job: Job, deepspeed: Reading | None) -> Iterator[Carried]:
 
 def trainer_entries(job: Job, carried: Iterable[Carried], filled: Iterable[Effective]) -> Iterator[Entry]:
     """Yield what became of each of the Trainer's arguments; `filled` are the values that "auto" was replaced by."""
-    trainer = job.trainer
+    trainer, carried = job.trainer, tuple(carried)
     if trainer is None:
         return
     used = {
@@ -69,12 +89,15 @@ def trainer_entries(job: Job, carried: Iterable[Carried], filled: Iterable[Effec
     taken = {arguments.get(each.path) for each in filled}
     if any(each.path == "optimizer.params.betas" for each in filled):
         taken |= {"adam_beta1", "adam_beta2"}
+    carried_paths = {each.path for each in carried}
     for name, member in (trainer.root.members or {}).items():
         source = Effective(path=name, value=member.node.data, origin="written", document=trainer, member=member)
         if member.start in used:
             yield entry_of(source, "carried", into=used[member.start].path)
         elif name in taken:
             yield entry_of(source, "carried", into=None, note='it takes the place of "auto" in the DeepSpeed JSON')
+        elif reason := _refusal(trainer, name, carried_paths):
+            yield entry_of_passed(Passed(path=name, document=trainer, member=member, reason=reason), "refused")
         elif name == "deepspeed":
             yield entry_of(source, "carried", into="parallelism.data.strategy", note="names the DeepSpeed JSON")
         else:
@@ -91,9 +114,54 @@ def _argument(trainer: Document, name: str, default: Any) -> Effective:
     return Effective(path=name, value=member.node.data, origin="written", document=trainer, member=member)
 
 
-def _carried(trainer: Document, name: str, path: str, default: Any, note: str | None = None) -> Carried:
+def _carried(
+    trainer: Document, name: str, path: str, default: Any, note: str | None = None, *, value: Any = None
+) -> Carried:
     source = _argument(trainer, name, default)
-    return Carried(path=path, value=source.value, sources=(source,), note=note)
+    return Carried(path=path, value=source.value if value is None else value, sources=(source,), note=note)
+
+
+def _refusal(trainer: Document, name: str, carried: Container[str]) -> str | None:
+    """Why an argument that decides how the run trains is none of a recipe's; None: it does not, or is one."""
+    value = trainer.value(name)
+    match name:
+        case "optim" if "training.optimizer" not in carried:
+            return f"a recipe's optimizers are {', '.join(sorted(set(_OPTIMIZERS.values())))} for the Trainer"
+        case "lr_scheduler_type" if "training.scheduler.type" not in carried:
+            return f"a recipe's schedules are those of {', '.join(_SCHEDULES)}"
+        case "fsdp" if value:
+            return "import an Accelerate file that starts FSDP, or set parallelism.data by hand"
+    return None
+
+
+def _checkpointing(trainer: Document) -> Iterator[Carried]:
+    # The old name is read only where the new one is not written.
+    name = "activation_checkpointing"
+    if trainer.value(name) is None:
+        name = "gradient_checkpointing"
+    switch = _argument(trainer, name, False)
+    yield Carried(path="training.gradient_checkpointing", value=switch.value, sources=(switch,))
+    options = _argument(trainer, f"{name}_kwargs", None)
+    if switch.value is True and isinstance(options.value, dict) and options.value.get("use_reentrant") is True:
+        yield Carried(path="training.gradient_checkpointing_reentrant", value=True, sources=(options,))
+
+
+def _ddp(trainer: Document) -> Iterator[Carried]:
+    for name, path in _DDP:
+        written = _argument(trainer, name, None)
+        if written.value is not None:
+            yield Carried(path=path, value=written.value, sources=(written,))
+
+
+def _momentum(trainer: Document) -> Iterator[Carried]:
+    options = _argument(trainer, "optim_args", "")
+    found = re.fullmatch(r"\s*momentum\s*=\s*([0-9.eE+-]+)\s*", str(options.value))
+    try:
+        value = float(found[1]) if found else None
+    except ValueError:
+        return
+    if value is not None:
+        yield Carried(path="training.momentum", value=value, sources=(options,))
 
 
 def _precision(trainer: Document) -> Carried:
@@ -107,11 +175,30 @@ def _precision(trainer: Document) -> Carried:
 
 def _schedule(trainer: Document) -> Iterator[Carried]:
     kind, steps = _argument(trainer, "lr_scheduler_type", "linear"), _argument(trainer, "warmup_steps", 0)
-    if str(kind.value) not in _SCHEDULES:
+    options, peak = _argument(trainer, "lr_scheduler_kwargs", {}), trainer.value("learning_rate", 5e-5)
+    given = options.value if isinstance(options.value, dict) else {}
+    if not isinstance(kind.value, str) or kind.value not in _SCHEDULES:
         return
-    yield Carried(path="training.scheduler.type", value=_SCHEDULES[str(kind.value)], sources=(kind,))
+    ratio = None
+    match kind.value:
+        case "polynomial":
+            lowest = given.get("lr_end", 1e-7)
+            if given.get("power", 1.0) != 1.0 or not _is_number(lowest) or not _is_number(peak) or not peak:
+                return
+            ratio = lowest / peak
+        case "cosine_with_min_lr":
+            ratio = given.get("min_lr_rate")
+            if not _is_number(ratio):
+                return
+    yield Carried(path="training.scheduler.type", value=_SCHEDULES[kind.value], sources=(kind,))
+    if ratio is not None:
+        yield Carried(path="training.scheduler.min_ratio", value=ratio, sources=(options,))
     if isinstance(steps.value, int) and kind.value != "constant":
         yield Carried(path="training.scheduler.warmup_steps", value=steps.value, sources=(steps,))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _optimizer(trainer: Document) -> Iterator[Carried]:
@@ -119,6 +206,8 @@ def _optimizer(trainer: Document) -> Iterator[Carried]:
     kind = _OPTIMIZERS.get(str(optim.value))
     if kind is None:
         return
+    if kind == "SGD":
+        yield from _momentum(trainer)
     yield Carried(path="training.optimizer", value=kind, sources=(optim,))
     for name, path, default in _WITHOUT_OPTIMIZER:
         decays = name == "weight_decay" and trainer.value(name, 0) not in (0, 0.0)
