@@ -96,3 +96,14 @@ def write_rehashed(folder: Path, document: dict[str, object]) -> None:
     recipe = msgspec.convert(document["recipe"], Recipe)
     plan = settle(recipe, recipe_name="test", backend="native", device="cpu")
     (folder / "plan.json").write_bytes(msgspec.json.encode(plan))
+
+
+def test_a_measured_peak_that_is_none_is_refused_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_plan(tmp_path)
+    monkeypatch.setenv("GRADWIRE_PEAK", str(tmp_path / "none.json"))
+    check_refused(train(tmp_path), 2, "none.json: cannot be read as a peak: No such file")
+    (tmp_path / "peak.json").write_text('{"format_version": 1}')
+    monkeypatch.setenv("GRADWIRE_PEAK", str(tmp_path / "peak.json"))
+    check_refused(train(tmp_path), 2, "peak.json", "'rates' is a required property")
