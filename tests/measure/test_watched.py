@@ -12,7 +12,7 @@ import pytest
 
 from gradwire.documents.measurement_schema import Energy, Hardware
 from gradwire.measure.document import document_text
-from gradwire.measure.marks import StepParts
+from gradwire.measure.marks import Mark
 from gradwire.measure.rank_log import RankFacts, RankLog, RankReader, RankStart, RankStep, RankSubject, RankWriter
 from gradwire.measure.watched import finished_steps, missing_ranks, one_run, watched_measurement
 
@@ -45,10 +45,17 @@ def start(rank: int = 0, world_size: int = 2, **given: Any) -> RankStart:
     return RankStart(**values)
 
 
-def step(number: int, seconds: float, *, tokens: int | None = 60, samples: int | None = 4, **parts: float) -> RankStep:
+MARKS: dict[str, tuple[Mark, ...]] = {"excluded": ("aside-begin", "aside-end"), "input_wait": ("loader-end",)}
+
+
+def step(number: int, passes: float, *, tokens: int | None = 60, samples: int | None = 4, **parts: float) -> RankStep:
+    """A step of two passes; `parts` are further seconds before them."""
+    marks = [mark for part in parts for mark in MARKS[part]]
+    before = [seconds for part, took in parts.items() for seconds in [0.0] * (len(MARKS[part]) - 1) + [took]]
     return RankStep(
         step=number,
-        parts=StepParts(**{"passes": seconds, **parts}),
+        marks=[*marks, "pass", "pass"],
+        seconds=[*before, 0.0, passes],
         passes=2,
         samples=samples,
         tokens=tokens,

@@ -24,7 +24,8 @@ class Log(Protocol):
         """Log the figures of a step."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+# Not frozen: one is made in each step, and that would double what it costs.
+@dataclass(kw_only=True, slots=True)
 class _Call:
     verb: Literal["start", "step", "pause", "resume"]
     reading: Reading
@@ -121,7 +122,7 @@ class DeviceMeter:
 
     def finished(self) -> ThroughputMeter:
         """Return the meter with the steps that the device has finished; waits for nothing."""
-        while self._calls and (not self._is_cuda or self._calls[0].ready.query()):
+        while self._calls and self._calls[0].ready.query():
             self._replay(self._calls.popleft())
         return self._meter
 
@@ -154,6 +155,9 @@ class DeviceMeter:
         self._append(_Call(verb=verb, reading=reading, ready=reading))
 
     def _append(self, call: _Call) -> None:
+        if not self._is_cuda:
+            self._replay(call)
+            return
         self._calls.append(call)
         self.finished()
 

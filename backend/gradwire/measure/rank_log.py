@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from gradwire.measure.marks import StepParts
+from gradwire.measure.marks import Mark, StepParts, split_step
 
 FOLDER = "ranks"
 SUFFIX = ".jsonl"
@@ -34,14 +34,23 @@ class RankStart(Struct, frozen=True, kw_only=True, tag="rank"):
 
 
 class RankStep(Struct, frozen=True, kw_only=True, tag="step"):
-    """One finished step; counts are None where they could not be told."""
+    """One finished step: its marks, the seconds before each, and counts, None where they could not be told.
+
+    What the seconds were spent on is worked out by who reads it: the process that is measured has a step to make.
+    """
 
     step: int
-    parts: StepParts
+    marks: list[Mark]
+    seconds: list[float]
     passes: int
     samples: int | None
     tokens: int | None
     slots: int | None
+
+    @property
+    def parts(self) -> StepParts:
+        """What the step's seconds were spent on."""
+        return split_step(self.marks, self.seconds)
 
 
 class RankSubject(Struct, frozen=True, kw_only=True):
@@ -88,7 +97,7 @@ class RankWriter:
 
     def write(self, line: RankStart | RankStep | RankFacts) -> None:
         """Append `line`."""
-        os.write(self._descriptor, msgspec.json.encode(line) + b"\n")
+        os.write(self._descriptor, _ENCODER.encode(line) + b"\n")
 
 
 class RankReader:
@@ -114,6 +123,7 @@ class RankReader:
         return sorted(logs, key=lambda log: (log.start.rank, log.start.pid))
 
 
+_ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(RankStart | RankStep | RankFacts)
 
 

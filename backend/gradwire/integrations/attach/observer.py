@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.integrations.attach.harmless import Harmless
-from gradwire.measure.marks import Mark, split_step
+from gradwire.measure.marks import Mark
 from gradwire.measure.rank_log import RankFacts, RankStep, RankWriter
 
 FOLDER_VARIABLE = "GRADWIRE_MEASURE"
@@ -55,7 +55,9 @@ class Observer:
         self._folder = folder
         self._warmup_steps = warmup_steps
         self._harmless = Harmless()
-        self._process = os.getpid()
+        self._is_forked = False
+        # A loader's worker and the like: what it does belongs to no step of this process.
+        os.register_at_fork(after_in_child=self._forget)
         self._thread = threading.main_thread().ident
         self._optimizer: weakref.ref[Any] | None = None
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -137,8 +139,11 @@ class Observer:
                 step.tokens = _plus(step.tokens, counts.tokens)
                 step.slots = _plus(step.slots, counts.slots)
 
+    def _forget(self) -> None:
+        self._is_forked = True
+
     def _is_watching(self) -> bool:
-        return not self._harmless.is_broken and os.getpid() == self._process and threading.get_ident() == self._thread
+        return not self._harmless.is_broken and not self._is_forked and threading.get_ident() == self._thread
 
     def _leave(self, mark: Mark) -> None:
         # Nothing is told apart in what is set aside as a whole.
@@ -202,7 +207,8 @@ class Observer:
                 self._writer.write(
                     RankStep(
                         step=step.number,
-                        parts=split_step(step.marks, seconds),
+                        marks=step.marks,
+                        seconds=seconds,
                         passes=step.passes,
                         samples=step.samples,
                         tokens=None if step.tokens is None else int(step.tokens),
