@@ -42,6 +42,8 @@ def split(letters: str) -> dict[str, float]:
         ("LlLlPOo", {"other": 1, "input_wait": 2 + 4 + 8 + 16, "passes": 32, "optimizer": 64}),
         # two optimizers, one after the other
         ("LlPOoOo", {"other": 1 + 32, "input_wait": 2 + 4, "passes": 8, "optimizer": 16 + 64}),
+        # an optimizer that calls the model itself
+        ("LlOPo", {"other": 1 + 8, "input_wait": 2 + 4, "passes": 16}),
         # a checkpoint after the last step
         ("AaLlPOo", {"other": 1 + 4, "excluded": 2, "input_wait": 8 + 16, "passes": 32, "optimizer": 64}),
         # a checkpoint within the passes

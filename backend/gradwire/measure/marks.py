@@ -54,13 +54,14 @@ def _part(mark: Mark, before: Sequence[Mark]) -> Part:
             return "input_wait"
         case "pass":
             # Two calls in a row belong to one batch, or to a batch that no loader was asked for.
-            return "passes" if last == "pass" else "other" if last == "aside-end" else "input_wait"
+            return "passes" if last == "pass" else "other" if last in ("aside-end", "optimizer-begin") else "input_wait"
         case "optimizer-end":
-            return "optimizer"
+            # An optimizer with a closure, as Lightning's, makes the passes itself; its own update is not told apart.
+            return "passes" if last == "pass" else "optimizer"
         case "aside-end":
             return "excluded"
-        case "loader-begin" if last == "loader-end":
-            # A batch that was not trained, or the end of an epoch and the start of the next one's workers.
+        case "loader-begin" | "optimizer-begin" if last == "loader-end":
+            # A batch on its way to a closure or trained by nobody, or the end of an epoch and the next one's workers.
             return "input_wait"
         case "loader-begin" | "optimizer-begin" | "aside-begin" | "evaluation":
             return "passes" if last == "pass" else "other"
