@@ -28,7 +28,7 @@ def figures(
 
     * `throughput/samples_per_sec`, `throughput/tokens_per_sec`, `throughput/slots_per_sec` (tokens with padding)
     * `throughput/device/samples_per_sec`, `throughput/device/tokens_per_sec`
-    * with `flops`: `throughput/device/flops_per_sec`, `throughput/device/mfu`
+    * with `flops`: `throughput/device/flops_per_sec`, `throughput/device/mfu` (none above 1: then an input is wrong)
     * on cuda: `memory/peak_allocated_bytes`, `memory/peak_reserved_bytes`, of this rank
 
     In a process group this is a collective call, on `device`: each rank makes it, for the same steps.
@@ -53,7 +53,8 @@ def figures(
     if flops is not None:
         achieved = flops.per_token * tokens / len(everyone)
         found["throughput/device/flops_per_sec"] = achieved
-        found["throughput/device/mfu"] = achieved / flops.peak_per_second
+        if achieved <= flops.peak_per_second:
+            found["throughput/device/mfu"] = achieved / flops.peak_per_second
     if torch.device(device).type == "cuda":
         found["memory/peak_allocated_bytes"] = torch.cuda.max_memory_allocated(device)
         found["memory/peak_reserved_bytes"] = torch.cuda.max_memory_reserved(device)

@@ -22,6 +22,8 @@ from gradwire.measure.rank_log import RankFacts, RankStep, RankWriter
 FOLDER_VARIABLE = "GRADWIRE_MEASURE"
 WARMUP_VARIABLE = "GRADWIRE_MEASURE_WARMUP"
 
+_MOST_FOLLOWED = 10
+
 
 @dataclass(kw_only=True, slots=True)
 class _Step:
@@ -61,6 +63,7 @@ class Observer:
         self._thread = threading.main_thread().ident
         self._optimizer: weakref.ref[Any] | None = None
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._followed = 0
         self._has_engine = False
         self._within: list[Mark] = []
         self._device: Any = None
@@ -86,7 +89,9 @@ class Observer:
             if followed is None:
                 # The first one, or the one after it: a script may train one model after the other.
                 self._optimizer, followed = weakref.ref(optimizer), optimizer
-                if self._subject is not None:
+                # To look for a model takes a while, and a script may make an optimizer for each of many small tasks.
+                if self._subject is not None and self._followed < _MOST_FOLLOWED:
+                    self._followed += 1
                     self._subject.follow(optimizer)
             if followed is optimizer:
                 self._end_step(optimizer)
@@ -111,6 +116,10 @@ class Observer:
     @contextmanager
     def between(self, begin: Mark, end: Mark) -> Iterator[None]:
         """Mark the beginning and the end of what is done inside; only the outermost of several."""
+        if threading.get_ident() != self._thread:
+            # A checkpoint that is written beside the training holds up nothing.
+            yield
+            return
         is_outermost = begin not in self._within
         if is_outermost:
             self._leave(begin)
