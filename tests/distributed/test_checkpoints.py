@@ -91,3 +91,10 @@ def test_what_cannot_be_resumed_is_said(folders: Path, tmp_path: Path) -> None:
     none = run_words("python", "-m", "gradwire.train", same, "--resume", torn)
     assert none.exit_code == 2
     assert "holds no complete checkpoint" in none.output
+
+
+def test_accelerates_checkpoint_keeps_the_gradient_communication(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("accelerate_state_script.py")
+    finished = torchrun(2, script, tmp_path / "state", ACCELERATE_USE_CPU="true")
+    finished.check()
+    assert "trained the same again" in finished.output

@@ -63,7 +63,7 @@ class RecipeAccelerator:
 
     `accelerator` is Accelerate's own; `plan` says what it was built for. `communications` average gradients as the
     recipe says: one for each model that `accelerator.prepare` wrapped in DDP, none elsewhere. `buckets` are the sizes
-    in which DDP reduces; None until they are settled.
+    in which DDP reduces; None until they are settled. `notes` say what of a loaded checkpoint starts anew.
     """
 
     def __init__(self, plan: Plan, accelerator: Any) -> None:
@@ -71,10 +71,12 @@ class RecipeAccelerator:
         self.accelerator = accelerator
         self.communications: list[GradientCommunication] = []
         self.buckets: Buckets | None = None
+        self.notes: list[str] = []
         self._schedules: list[ScheduledLearningRate] = []
         self._took_step = False
         self._has_reduced = False
-        if changes(plan.recipe.training.scheduler):
+        compresses = plan.recipe.communication.compression.method != "none"
+        if changes(plan.recipe.training.scheduler) or compresses:
             accelerator.register_for_checkpointing(self)
         # Not through kwargs_handlers, which takes no subclass.
         accelerator.ddp_handler = RecipeDistributedDataParallelKwargs(
@@ -201,14 +203,26 @@ class RecipeAccelerator:
         return clip_gradients(model.parameters(), max_norm)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the learning rate stands; `accelerator.save_state` keeps it."""
+        """Return where the learning rate stands, and on rank 0 every rank's gradient communication.
+
+        `accelerator.save_state`, which all ranks call, keeps what rank 0 returns.
+        """
         self._move_learning_rate()
-        return {"schedules": [schedule.state_dict() for schedule in self._schedules]}
+        return {
+            "schedules": [schedule.state_dict() for schedule in self._schedules],
+            "communications": [_of_all_ranks(communication.state_dict()) for communication in self.communications],
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where the learning rate stood; `accelerator.load_state` calls it."""
+        """Go on from where learning rate and gradient communication stood; `accelerator.load_state` calls it.
+
+        With another number of ranks what is shared is kept; `notes` says what starts anew.
+        """
         for schedule, stood in zip(self._schedules, state["schedules"], strict=True):
             schedule.load_state_dict(stood)
+        rank, ranks = self.accelerator.process_index, self.accelerator.num_processes
+        for communication, each in zip(self.communications, state["communications"], strict=True):
+            self.notes += communication.load_state_dict(each[rank] if len(each) == ranks else each[0])
         self._took_step = False
 
     def end(self) -> None:
@@ -294,6 +308,14 @@ def _cpu_adam(parameters: Iterable[Any], training: Training) -> Any:
         adamw_mode=training.optimizer == "AdamW",
         fp32_optimizer_states=training.precision != "bf16-true",
     )
+
+
+def _of_all_ranks(state: dict[str, Any]) -> list[Any]:
+    """Return every rank's `state`, in rank order, on rank 0; on the others nothing."""
+    is_first = torch.distributed.get_rank() == 0
+    gathered: list[Any] = [None] * torch.distributed.get_world_size() if is_first else []
+    torch.distributed.gather_object(state, gathered if is_first else None, dst=0)
+    return gathered
 
 
 def _mixed_precision(recipe: Recipe) -> str:
