@@ -103,6 +103,20 @@ def test_an_accelerate_file_is_compared_with_a_deepspeed_file_by_what_deepspeed_
     assert _paths(document) == ["optimizer.type", "zero_optimization.overlap_comm"]
 
 
+def test_the_trainers_arguments_are_compared_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["lower", "zero2", "--backend", "trainer", "--out", "out", "--no-reread", "--num-gpus", "2"]
+    assert main([*words, "--device", "cuda"]) == 0
+    assert _diff("zero2", "out", capsys=capsys)[0] == 0
+    file = folder / "out" / "training_arguments.json"
+    arguments = json.loads(file.read_text())
+    file.write_text(json.dumps({**arguments, "weight_decay": 0.25, "seed": 42}, indent=1))
+    code, document = _diff("zero2", "out", capsys=capsys)
+    assert code == 1
+    assert {("trainer", "weight_decay"), ("trainer", "seed")} <= {
+        (each["about"], each["path"]) for each in document["differences"]
+    }
+
+
 def test_two_sources_that_disagree_are_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "args.json").write_text(
         json.dumps({"per_device_train_batch_size": 3, "bf16": True, "deepspeed": "ds.json"})
@@ -129,7 +143,7 @@ def test_the_text_names_both_values_and_places(folder: Path, capsys: pytest.Capt
         (("absent.json", "ds.json"), "no such file"),
         (("nothing-like-this", "ds.json"), "nothing-like-this"),
         ((".", "ds.json"), "another"),
-        (("empty", "ds.json"), "holds neither accelerate.yaml nor deepspeed.json"),
+        (("empty", "ds.json"), "holds no accelerate.yaml, deepspeed.json or training_arguments.json"),
         (("ddp.yaml", "ds.json"), "nothing in common"),
         (("bad.json", "ds.json"), "the program itself refuses"),
         (("broken.yaml", "ds.json"), "broken.yaml"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import os
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -163,12 +164,19 @@ def _ranks(started: dict[str, Any]) -> dict[str, Any]:
 def _imported(rows: list[dict[str, str]], *, allow_lossy: bool) -> list[tuple[dict[str, str], Imported, Job]]:
     found = []
     for row in rows:
-        job = _job(row)
-        try:
-            found.append((row, import_job(job, allow_lossy=allow_lossy), job))
-        except (CannotImport, UsageError):
-            continue
+        imported, job = _once(row["file"], row["works_at_world_size"], allow_lossy)
+        if imported is not None:
+            found.append((row, imported, job))
     return found
+
+
+@cache
+def _once(file: str, world: str, allow_lossy: bool) -> tuple[Imported | None, Job]:
+    job = _job({"file": file, "works_at_world_size": world})
+    try:
+        return import_job(job, allow_lossy=allow_lossy), job
+    except (CannotImport, UsageError):
+        return None, job
 
 
 def _handed_over(job: Job, oracle: Oracle) -> dict[str, Any]:

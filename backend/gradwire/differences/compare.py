@@ -11,16 +11,19 @@ import msgspec
 from gradwire.differences.sides import Side
 from gradwire.differences.tracing import traced
 from gradwire.errors import UsageError
-from gradwire.importing.lowered import Target, lower_for, read_lowered
+from gradwire.importing.lowered import Target, lower_for, read_lowered, trainer_values
 from gradwire.importing.reading_job import ReadJob, read_job
+from gradwire.importing.trainer_table import TRAINER_DEFAULTS
+from gradwire.plan import Backend
 from gradwire.recipe.load import LoadedRecipe
 from gradwire.targets.accelerate_effective import accelerate_default
 from gradwire.targets.comparable import Default, comparable_deepspeed, differing, same
 from gradwire.targets.deepspeed_activity import idle_reason
 from gradwire.targets.deepspeed_effective import default_of
 from gradwire.targets.effective import Effective
+from gradwire.targets.job import Job
 
-About = Literal["recipe", "deepspeed", "accelerate"]
+About = Literal["recipe", "deepspeed", "accelerate", "trainer"]
 
 # What each machine or folder says for itself.
 _PLACES = ("machine_rank", "main_process_ip", "main_process_port", "deepspeed_config.deepspeed_config_file")
@@ -70,7 +73,17 @@ def differences(a: Side, b: Side) -> list[Difference]:
     return found
 
 
-_DEFAULTS: dict[About, Default] = {"deepspeed": default_of, "accelerate": accelerate_default}
+def _trainer_default(path: str, values: Mapping[str, Effective]) -> Any:
+    return TRAINER_DEFAULTS.get(path)
+
+
+_DEFAULTS: dict[About, Default] = {
+    "deepspeed": default_of,
+    "accelerate": accelerate_default,
+    "trainer": _trainer_default,
+}
+# Folders and names, which differ between any two runs.
+_NAMES = ("deepspeed", "output_dir", "logging_dir", "run_name")
 
 
 def _of_recipes(a: LoadedRecipe, b: LoadedRecipe) -> Iterator[Difference]:
@@ -101,13 +114,13 @@ def _leaves(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]
 def _values(side: Side, other: Side) -> dict[About, Mapping[str, Effective]]:
     """What a side ends up with in each backend's file."""
     if side.job is not None:
-        return _of_job(read_job(side.job))
+        return _of_job(read_job(side.job), side.job)
     if side.recipe is None or other.job is None:
         raise UsageError(f"{side.name}: is neither a recipe nor a configuration")
     return _of_recipe(side.recipe, read_job(other.job), other)
 
 
-def _of_job(read: ReadJob) -> dict[About, Mapping[str, Effective]]:
+def _of_job(read: ReadJob, job: Job) -> dict[About, Mapping[str, Effective]]:
     found: dict[About, Mapping[str, Effective]] = {}
     if read.deepspeed is not None:
         found["deepspeed"] = comparable_deepspeed(read.deepspeed, read.batch)
@@ -115,7 +128,13 @@ def _of_job(read: ReadJob) -> dict[About, Mapping[str, Effective]]:
         skipped = {*_PLACES, *(path for path in read.accelerate.free if not _is_size(path))}
         values = read.accelerate.reading.values
         found["accelerate"] = {path: value for path, value in values.items() if path not in skipped}
+    if job.trainer is not None:
+        found["trainer"] = _arguments(trainer_values(job.trainer))
     return found
+
+
+def _arguments(values: Mapping[str, Effective]) -> dict[str, Effective]:
+    return {path: value for path, value in values.items() if path not in _NAMES}
 
 
 def _is_size(path: str) -> bool:
@@ -130,7 +149,7 @@ def _of_recipe(loaded: LoadedRecipe, other: ReadJob, side: Side) -> dict[About, 
     recipe = msgspec.structs.replace(recipe, training=training)
     device = recipe.training.device or (side.plan.world.device if side.plan is not None else "cuda")
     target = Target(
-        backend="accelerate" if other.accelerate is not None else "deepspeed",
+        backend=_backend_of(other, side),
         device=device,
         num_nodes=other.processes.num_nodes,
     )
@@ -142,7 +161,19 @@ def _of_recipe(loaded: LoadedRecipe, other: ReadJob, side: Side) -> dict[About, 
         free = set(_PLACES) | set(other.accelerate.free if other.accelerate is not None else ())
         values = {path: value for path, value in lowered.accelerate.items() if path not in free or _is_size(path)}
         found["accelerate"] = traced(values, loaded, "accelerate")
+    if lowered.trainer is not None:
+        words = "what lowering the recipe writes"
+        found["trainer"] = {
+            path: Effective(path=path, value=value.value, origin=value.origin, note=words)
+            for path, value in _arguments(lowered.trainer).items()
+        }
     return found
+
+
+def _backend_of(other: ReadJob, side: Side) -> Backend:
+    if side.job is not None and side.job.trainer is not None:
+        return "trainer"
+    return "accelerate" if other.accelerate is not None else "deepspeed"
 
 
 def _of_values(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from gradwire.artifact import ACCELERATE_FILE, DEEPSPEED_FILE, PLAN_FILE
+from gradwire.artifact import ACCELERATE_FILE, DEEPSPEED_FILE, PLAN_FILE, TRAINER_FILE
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import UsageError
 from gradwire.reading import read_text
@@ -57,11 +57,9 @@ def _is_recipe(names: Iterable[str]) -> bool:
 
 
 def _folder(folder: Path, facts: LaunchFacts) -> Side:
-    files = [folder / name for name in (ACCELERATE_FILE, DEEPSPEED_FILE) if (folder / name).is_file()]
+    files = [folder / name for name in (ACCELERATE_FILE, DEEPSPEED_FILE, TRAINER_FILE) if (folder / name).is_file()]
     if not files:
-        raise UsageError(
-            f"{folder}: holds neither {ACCELERATE_FILE} nor {DEEPSPEED_FILE}; name a file, or lower into it"
-        )
+        raise UsageError(f"{folder}: holds no {ACCELERATE_FILE}, {DEEPSPEED_FILE} or {TRAINER_FILE}; name a file")
     plan = _plan(folder / PLAN_FILE)
     known = facts
     if plan is not None and facts.num_processes is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gradwire.artifact import ACCELERATE_FILE, DEEPSPEED_FILE, Artifact
+from gradwire.artifact import ACCELERATE_FILE, DEEPSPEED_FILE, TRAINER_FILE, Artifact
 from gradwire.documents.recipe_schema import Recipe
 from gradwire.lowering import Placement, lower
 from gradwire.plan import Backend, Device, settle
@@ -20,8 +20,9 @@ from gradwire.targets.deepspeed_effective import read_deepspeed
 from gradwire.targets.effective import Effective
 from gradwire.targets.job import Job
 from gradwire.targets.loading import parse_document
-from gradwire.targets.tree import Document
+from gradwire.targets.tree import Document, Kind
 
+_KINDS: dict[str, Kind] = {DEEPSPEED_FILE: "deepspeed", ACCELERATE_FILE: "accelerate", TRAINER_FILE: "trainer"}
 _RENDEZVOUS = "localhost:29500"
 
 
@@ -40,6 +41,7 @@ class LoweredValues:
 
     deepspeed: Mapping[str, Effective] | None
     accelerate: Mapping[str, Effective] | None
+    trainer: Mapping[str, Effective] | None
     recipe: Recipe
 
 
@@ -70,9 +72,8 @@ def lower_for(recipe: Recipe, target: Target, *, allow_lossy: bool = False) -> A
 
 def read_lowered(artifact: Artifact, recipe: Recipe, target: Target) -> LoweredValues:
     """Return what DeepSpeed and Accelerate would make of an artifact's files."""
-    documents = {name: _document(artifact, name) for name in (DEEPSPEED_FILE, ACCELERATE_FILE)}
-    deepspeed, accelerate = documents[DEEPSPEED_FILE], documents[ACCELERATE_FILE]
-    job = Job(deepspeed=deepspeed, accelerate=accelerate)
+    deepspeed, accelerate, trainer = (_document(artifact, name) for name in _KINDS)
+    job = Job(deepspeed=deepspeed, accelerate=accelerate, trainer=trainer)
     reading = read_deepspeed(deepspeed, job) if deepspeed is not None else None
     batch = batch_of(reading, recipe.training.num_gpus) if reading is not None else None
     return LoweredValues(
@@ -80,15 +81,24 @@ def read_lowered(artifact: Artifact, recipe: Recipe, target: Target) -> LoweredV
         if reading is None
         else comparable_deepspeed(reading, batch if isinstance(batch, Batch) else None),
         accelerate=None if accelerate is None else read_accelerate(accelerate, job).values,
+        trainer=None if trainer is None else trainer_values(trainer),
         recipe=recipe,
     )
+
+
+def trainer_values(document: Document) -> dict[str, Effective]:
+    """Return the Trainer's arguments as they are written."""
+    return {
+        name: Effective(path=name, value=member.node.data, origin="written", document=document, member=member)
+        for name, member in (document.root.members or {}).items()
+    }
 
 
 def _document(artifact: Artifact, name: str) -> Document | None:
     text = artifact.files.get(name)
     if text is None:
         return None
-    document = parse_document(text, source=name, kind="deepspeed" if name == DEEPSPEED_FILE else "accelerate")
+    document = parse_document(text, source=name, kind=_KINDS[name])
     if not isinstance(document, Document):
         raise ValueError(f"a file of our own cannot be read: {document}")
     return document

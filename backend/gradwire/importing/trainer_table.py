@@ -31,6 +31,29 @@ _DDP: tuple[tuple[str, str], ...] = (
     ("ddp_find_unused_parameters", "communication.overlap.find_unused_parameters"),
     ("ddp_static_graph", "communication.overlap.static_graph"),
 )
+TRAINER_DEFAULTS: dict[str, Any] = {
+    "activation_checkpointing": False,
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.999,
+    "adam_epsilon": 1e-8,
+    "average_tokens_across_devices": True,
+    "bf16": False,
+    "fp16": False,
+    "gradient_accumulation_steps": 1,
+    "learning_rate": 5e-5,
+    "lr_scheduler_type": "linear",
+    "max_grad_norm": 1.0,
+    "max_steps": -1,
+    "optim": "adamw_torch_fused",
+    "per_device_train_batch_size": 8,
+    "seed": 42,
+    "torch_compile": False,
+    "use_cpu": False,
+    "warmup_steps": 0,
+    "weight_decay": 0.0,
+}
+"""Defaults of transformers.TrainingArguments 5.24 for what a recipe says."""
+
 _OPTIMIZERS = {"adamw_torch": "AdamW", "adamw_torch_fused": "AdamW", "sgd": "SGD"}
 _SCHEDULES = {
     "constant": "constant",
