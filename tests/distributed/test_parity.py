@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -155,15 +156,14 @@ def check(
             f"training.optimizer={optimizer}",
             *sets,
         )
-        for strategy, sets in strategies.items()
-        for optimizer in optimizers
+        # In turn: test_parity_matrix has every strategy with every optimizer.
+        for (strategy, sets), optimizer in zip(strategies.items(), itertools.cycle(optimizers))
     ]
     measured = train_with_launcher(folders, processes)
     for name, measurement in measured.items():
         reference = references[name.rpartition("-")[2]]
         assert measurement.losses == pytest.approx(reference["losses"], rel=RELATIVE), name
-        if None not in measurement.gradient_norms:
-            assert measurement.gradient_norms == pytest.approx(reference["gradient_norms"], rel=1e-3), name
+        assert measurement.gradient_norms == pytest.approx(reference["gradient_norms"], rel=1e-3), name
         check_learns(measurement)
 
 

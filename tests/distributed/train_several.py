@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 from pathlib import Path
 
@@ -29,6 +30,14 @@ def forget_accelerate(launched_with_deepspeed: str | None) -> None:
         os.environ["ACCELERATE_USE_DEEPSPEED"] = launched_with_deepspeed
 
 
+def set_environment(folder: Path) -> None:
+    """Have the variables that the plan's own launch.sh would set, and none that another plan's did."""
+    report = json.loads((folder / "lowering.json").read_bytes())
+    if "ACCELERATE_USE_CPU" not in report["environment"]:
+        os.environ.pop("ACCELERATE_USE_CPU", None)
+    os.environ.update(report["environment"])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folders", nargs="+", type=Path)
@@ -42,6 +51,7 @@ def main() -> None:
     for folder in folders:
         plan, _ = read_plan(folder)
         check_world_size(plan, place, os.environ)
+        set_environment(folder)
         train_in_group(Setting(plan=plan, folder=folder, place=place), device, folder)
         gc.collect()
         if plan.backend in ("accelerate", "trainer"):
