@@ -100,6 +100,16 @@ def test_what_needs_a_gpu_learns_on_one(tmp_path: Path, case: str) -> None:
     check_measured(folder, world_size=1)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("engine", ["transformer-engine", "torchao"])
+def test_eight_bit_floats_learn_on_a_gpu_that_has_them(tmp_path: Path, engine: str) -> None:
+    pytest.importorskip({"transformer-engine": "transformer_engine", "torchao": "torchao"}[engine])
+    sets = (f"training.fp8={engine}", "training.precision=bf16-mixed", "training.device=cuda", "training.num_gpus=1")
+    folder = lowered(tmp_path / "out", "accelerate", *sets, device="cuda")
+    run_words("sh", folder / "launch.sh").check()
+    check_measured(folder, world_size=1)
+
+
 def check_measured(folder: Path, *, world_size: int = 2) -> None:
     measurement = read_measurement(folder / "measurement.json")
     losses = measurement.losses

@@ -14,7 +14,7 @@ import pytest
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit
 from gradwire.launch.preflight import build_locks, old_build_locks, preflight
-from gradwire.launch.probe import LIBRARIES, Machine
+from gradwire.launch.probe import LIBRARIES, Machine, package_versions
 from gradwire.plan import settle
 from gradwire.recipe import load_recipe, parse_set
 
@@ -158,3 +158,12 @@ def test_far_more_cpu_processes_than_cores_are_refused_with_both_numbers() -> No
     [problem] = problems(plan_of("cpu/ddp", "native", "training.num_gpus=129"))
     assert "needs 129 processes on this machine, which has 8 cores" in problem
     assert "--num-gpus 128 is the most here" in problem
+
+
+def test_eight_bit_floats_need_their_library() -> None:
+    pytest.importorskip("torch", reason="the other packages are there")
+    if package_versions(["torchao"])["torchao"] is not None:
+        pytest.skip("torchao is installed")
+    sets = ("training.fp8=torchao", "parallelism.data.strategy=fsdp")
+    [problem] = problems(plan_of("zero1", "accelerate", *sets))
+    assert problem.startswith("training.fp8: torchao needs the package torchao, which is not installed")

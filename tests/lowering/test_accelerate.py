@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from gradwire.errors import CannotLower
-from gradwire.plan import Device
+from gradwire.plan import Backend, Device
 from tests.lowering.drawing import METHOD, STRATEGY, lowered
 
 
@@ -104,3 +104,20 @@ def test_powersgd_reaches_ddp_through_the_program() -> None:
     assert fields[METHOD].carrier == "gradwire.train"
     fields = {f.path: f for f in lowered("accelerate", {METHOD: "powersgd"}, program=("t.py",)).report.fields}
     assert fields[METHOD].carrier == "gradwire.accelerate.from_recipe"
+
+
+@pytest.mark.parametrize(("engine", "backend"), [("transformer-engine", "te"), ("torchao", "ao")])
+def test_eight_bit_floats_have_a_section_of_their_own(engine: str, backend: str) -> None:
+    values = {"training.precision": "bf16-mixed", "training.fp8": engine}
+    document = yaml.safe_load(lowered("accelerate", values).files["accelerate.yaml"])
+    assert document["mixed_precision"] == "fp8"
+    assert document["fp8_config"]["fp8_backend"] == backend
+    for other in ({"training.fp8": "none"}, {STRATEGY: "zero3"}):
+        changed = lowered("accelerate", {**values, **other}, allow_lossy=True)
+        assert "fp8_config" not in yaml.safe_load(changed.files["accelerate.yaml"])
+
+
+@pytest.mark.parametrize("backend", ["native", "deepspeed", "trainer"])
+def test_eight_bit_floats_are_accelerates_alone(backend: Backend) -> None:
+    with pytest.raises(CannotLower, match=r"training\.fp8: .*--backend accelerate"):
+        lowered(backend, {"training.precision": "bf16-mixed", "training.fp8": "torchao"})

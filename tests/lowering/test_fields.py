@@ -40,6 +40,7 @@ ASKS: list[dict[str, Any]] = [
     {STRATEGY: "fsdp", "parallelism.data.fsdp.version": 1, "parallelism.data.fsdp.sync_module_states": True},
     {STRATEGY: "zero3", f"{OFFLOAD}.parameters": "nvme", f"{OFFLOAD}.nvme_path": "/local_nvme"},
     {STRATEGY: "zero3", "parallelism.data.zero.quantized_weights": True},
+    {"training.precision": "bf16-mixed", "training.fp8": "transformer-engine"},
     PIPELINE,
 ]
 

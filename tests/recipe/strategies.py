@@ -129,6 +129,8 @@ def _valid_documents(draw: DrawFn) -> dict[str, Any]:
     training["gradient_checkpointing_reentrant"] = (
         training["gradient_checkpointing"] and stages == 1 and draw(st.booleans())
     )
+    if training["precision"] == "bf16-mixed" and not on_cpu and device is not None:
+        training["fp8"] = draw(st.sampled_from(["none", "none", "transformer-engine", "torchao"]))
     if draw(st.booleans()):
         batch = training["batch_size_per_gpu"] * training["gradient_accumulation"]
         training["global_batch_size"] = batch * ranks

@@ -189,6 +189,8 @@ class Training(Struct, frozen=True, kw_only=True):
 
     precision: Literal["fp32", "bf16-mixed", "bf16-true", "fp16-mixed"] = "fp32"
     """fp32; bf16-mixed and fp16-mixed: 16-bit compute with fp32 master weights; bf16-true: weights, gradients and optimizer state in bf16."""
+    fp8: Literal["none", "transformer-engine", "torchao"] = "none"
+    """With bf16-mixed: what runs the matrix products of linear layers in 8-bit floats, forward in e4m3 and backward in e5m2: none, transformer-engine, or torchao. Needs Accelerate and a GPU that has them (compute capability 8.9); mfu stays against the bf16 peak."""
     optimizer: Literal["Adam", "AdamW", "SGD"] = "AdamW"
     """Adam (weight decay coupled: added to the gradient), AdamW (decoupled) or SGD (coupled, with momentum)."""
     learning_rate: float = 0.0003

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit
-from gradwire.launch.probe import Machine, port_in_use, program_path
+from gradwire.launch.probe import Machine, package_versions, port_in_use, program_path
 from gradwire.plan import not_on_cpu
 
+_FP8_PACKAGES = {"transformer-engine": "transformer_engine", "torchao": "torchao"}
 _OLD_LOCK_SECONDS = 900.0
 # Far more processes than cores make a slow run, which may be wanted; beyond this, one that exhausts the machine.
 _MOST_PROCESSES_PER_CORE = 16
@@ -39,6 +40,7 @@ def preflight(
         *_too_few_cores(plan, machine),
         *_impossible_on_cpu(plan),
         *_unfit_disk(plan),
+        *_missing_fp8(plan),
         *_taken_port(address, node_rank),
         *_missing_script(program),
     ]
@@ -158,6 +160,15 @@ def _impossible_on_cpu(plan: Plan) -> Iterator[str]:
         yield problem
     if needs_deepspeed(plan) and plan.recipe.training.precision == "fp16-mixed":
         yield "DeepSpeed refuses fp16 on CPU; the nearest that runs here: --set training.precision=bf16-mixed"
+
+
+def _missing_fp8(plan: Plan) -> Iterator[str]:
+    package = _FP8_PACKAGES.get(plan.recipe.training.fp8)
+    if package is not None and package_versions([package])[package] is None:
+        yield (
+            f"training.fp8: {plan.recipe.training.fp8} needs the package {package}, which is not installed; "
+            "install it for this CUDA, or --set training.fp8=none"
+        )
 
 
 def _unfit_disk(plan: Plan) -> Iterator[str]:

@@ -63,7 +63,6 @@ _FORBIDDEN = {
     "commands": "for TPU pods only",
     "compute_environment": "the job runs on these machines",
     "dynamo_config": "training.compile decides, and the program compiles; here it would compile twice",
-    "fp8_config": "training.precision decides",
     "megatron_lm_config": "parallelism decides",
     "mpirun_config": "the processes are started by accelerate itself",
 }
@@ -131,6 +130,10 @@ def _target(plan: Plan) -> Target:
             forbidden[key] = (
                 f"parallelism.data.strategy makes it {document['distributed_type']}, which does not read it"
             )
+    if "fp8_config" in document:
+        decided["fp8_config.fp8_backend"] = ("training.fp8", document["fp8_config"]["fp8_backend"])
+    else:
+        forbidden["fp8_config"] = "training.fp8 decides"
     if document["distributed_type"] == "DEEPSPEED":
         forbidden["mixed_precision"] = "the precision is in deepspeed.json; Accelerate refuses both"
     if "parallelism_config" in document:
@@ -214,6 +217,7 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
     return {
         **outcomes,
         "training.precision": _precision_outcome(plan, program),
+        **_fp8_outcome(plan),
         "training.gradient_clip": by_helper,
         "training.batch_size_per_gpu": by_helper,
         "training.gradient_accumulation": by_helper,
@@ -236,6 +240,12 @@ def _zero_outcome(plan: Plan, program: tuple[str, ...] | None) -> Outcome:
         note = f"on a CPU an Accelerator() of the script's own trains alone: {HELPER} makes one that sees every rank"
         return emulated(f"{carrier}, and {HELPER}", note)
     return exact(carrier)
+
+
+def _fp8_outcome(plan: Plan) -> dict[str, Outcome]:
+    if plan.recipe.training.fp8 == "none":
+        return {}
+    return {"training.fp8": exact(f"{FILE} mixed_precision and fp8_config.fp8_backend")}
 
 
 def _precision_outcome(plan: Plan, program: tuple[str, ...] | None) -> Outcome:

@@ -59,6 +59,8 @@ def accelerate_document(plan: Plan, placement: Placement) -> dict[str, Any]:
                 document["parallelism_config"] = _parallelism_section(plan)
         case _:
             document["mixed_precision"] = _mixed_precision(plan)
+    if document.get("mixed_precision") == "fp8":
+        document["fp8_config"] = _fp8_section(plan)
     return document
 
 
@@ -77,12 +79,28 @@ def distributed_type(plan: Plan) -> str:
 
 def _mixed_precision(plan: Plan) -> str:
     match plan.recipe.training.precision:
+        case "bf16-mixed" if plan.recipe.training.fp8 != "none":
+            return "fp8"
         case "bf16-mixed":
             return "bf16"
         case "fp16-mixed":
             return "fp16"
         case _:
             return "no"
+
+
+def _fp8_section(plan: Plan) -> dict[str, Any]:
+    if plan.recipe.training.fp8 == "torchao":
+        return {"fp8_backend": "ao", "fp8_enable_fsdp_float8_all_gather": True, "fp8_pad_inner_dim": True}
+    return {
+        "fp8_backend": "te",
+        "fp8_format": "HYBRID",
+        "fp8_amax_compute_algo": "most_recent",
+        "fp8_amax_history_len": 1024,
+        "fp8_interval": 1,
+        "fp8_margin": 0,
+        "fp8_use_autocast_during_eval": False,
+    }
 
 
 def is_meshed(plan: Plan) -> bool:

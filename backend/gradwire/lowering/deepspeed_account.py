@@ -24,6 +24,7 @@ from gradwire.lowering.sharding import decided_sharding, zero_sharding_outcomes
 from gradwire.lowering.shared import (
     compression_outcomes,
     refuse_compression,
+    refuse_fp8,
     refuse_fp16_on_cpu,
     refuse_overlap,
     refuse_pipeline,
@@ -50,6 +51,7 @@ def deepspeed_refusals(plan: Plan) -> list[Refusal]:
         found += refuse_overlap(plan, limit, names=("bucket_cap_mb",))
     found += refuse_overlap(plan, "DeepSpeed has one size for all of its buckets", names=("first_bucket_mb",))
     found += refuse_deepspeed_formats(plan)
+    found += refuse_fp8(plan, "DeepSpeed has no key for it; --backend accelerate has, under ddp and fsdp")
     return found + refuse_fp16_on_cpu(plan, "DeepSpeed has no fp16 on a CPU")
 
 

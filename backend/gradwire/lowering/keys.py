@@ -63,6 +63,21 @@ ACCELERATE_KEYS_BELOW = {
             "fsdp_version",
         ]
     ),
+    "fp8_config": frozenset(
+        f"fp8_{name}"
+        for name in (
+            "amax_compute_algo",
+            "amax_history_len",
+            "backend",
+            "enable_fsdp_float8_all_gather",
+            "format",
+            "interval",
+            "margin",
+            "override_linear_precision",
+            "pad_inner_dim",
+            "use_autocast_during_eval",
+        )
+    ),
     "parallelism_config": frozenset(
         f"parallelism_config_{name}" for name in ("dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size")
     ),

@@ -22,6 +22,7 @@ from gradwire.lowering.shared import (
     overlap_outcomes,
     refuse_compression,
     refuse_ddp_settings,
+    refuse_fp8,
     refuse_fp16_on_cpu,
     refuse_overlap,
     refuse_precision,
@@ -49,6 +50,7 @@ def refusals(plan: Plan) -> list[Refusal]:
             )
         )
     found += refuse_zero_sharding(plan)
+    found += refuse_fp8(plan, "torch itself has no 8-bit training; --backend accelerate has, under ddp and fsdp")
     if strategy == "fsdp":
         found += refuse_ddp_settings(plan)
         found += refuse_version_one(plan, "gradwire.train shards with fully_shard; --backend accelerate has version 1")

@@ -54,6 +54,7 @@ def common_outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Ou
         **dict.fromkeys(_PROGRAM_PATHS, by_program),
         "training.gradient_checkpointing_reentrant": by_program if checkpointing else unused("nothing is recomputed"),
         "training.device": exact(f"{PLAN_FILE} world.device"),
+        "training.fp8": unused("no matrix product in 8-bit floats is asked for"),
         "training.global_batch_size": _checked_batch(plan),
         **_pipeline_outcomes(plan, by_program),
         "backends.accelerate": unused("keys for accelerate only"),
@@ -153,6 +154,14 @@ def refuse_ddp_settings(plan: Plan) -> list[Refusal]:
     limit = "fully_shard reduces block by block, without DDP's buckets and hooks"
     found = refuse_overlap(plan, limit)
     return found + refuse_compression(plan, limit)
+
+
+def refuse_fp8(plan: Plan, limit: str) -> list[Refusal]:
+    """Return a refusal of matrix products in 8-bit floats."""
+    if plan.recipe.training.fp8 == "none":
+        return []
+    path = "training.fp8"
+    return [Refusal(path=path, limit=limit, nearest="none (bf16-mixed alone)", fallback={path: "none"})]
 
 
 def refuse_fp16_on_cpu(plan: Plan, limit: str) -> list[Refusal]:

@@ -21,6 +21,7 @@ from gradwire.lowering.shared import (
     Lowered,
     refuse_compression,
     refuse_ddp_settings,
+    refuse_fp8,
     refuse_fp16_on_cpu,
     refuse_overlap,
     refuse_pipeline,
@@ -33,6 +34,7 @@ from gradwire.lowering.trainer_document import FILE, arguments_document, fsdp_en
 def refusals(plan: Plan) -> list[Refusal]:
     """Return what the Trainer cannot express of `plan`."""
     found = _scheduler_refusals(plan)
+    found += refuse_fp8(plan, "TrainingArguments has no fp8; --backend accelerate has, under ddp and fsdp")
     if is_zero(plan):
         found += deepspeed_refusals(plan)
         document = deepspeed_document(plan, with_optimizer=True, with_scheduler=False)

@@ -73,3 +73,10 @@ def pinned_memory_is_for_a_gpu(recipe: Recipe, device: Device) -> Broken | None:
         paths=("parallelism.data.offload.pin_memory", "training.device"),
         message="pin_memory needs a GPU, and the device is cpu; set it to false, or remove it",
     )
+
+
+def fp8_needs_a_gpu(recipe: Recipe, device: Device) -> Broken | None:
+    """No CPU has matrix products in 8-bit floats."""
+    if device != "cpu" or recipe.training.fp8 == "none":
+        return None
+    return Broken(paths=("training.fp8", "training.device"), message="fp8 needs a GPU, and the device is cpu; use none")

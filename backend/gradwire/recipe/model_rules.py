@@ -150,3 +150,15 @@ def optimizer_reads_its_options(recipe: Recipe) -> Broken | None:
         message=f"{' and '.join(given)} would be ignored: {training.optimizer} has no such option; "
         f"remove {'it' if len(given) == 1 else 'them'}, or {way_out}",
     )
+
+
+def fp8_computes_beside_bf16(recipe: Recipe) -> Broken | None:
+    """What is not a matrix product of a linear layer runs in bf16, over fp32 weights."""
+    training = recipe.training
+    if training.fp8 == "none" or training.precision == "bf16-mixed":
+        return None
+    return Broken(
+        paths=("training.fp8", "training.precision"),
+        message=f"fp8 runs beside bf16 with fp32 weights, and the precision is {training.precision}; "
+        "use precision bf16-mixed, or fp8 none",
+    )

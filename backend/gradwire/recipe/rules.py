@@ -56,6 +56,7 @@ RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
     model_rules.fp16_has_no_pipeline,
     model_rules.reentrant_runs_once_per_parameter,
     model_rules.optimizer_reads_its_options,
+    model_rules.fp8_computes_beside_bf16,
     schedule_rules.warmup_ends_before_the_decay,
     schedule_rules.constant_rate_has_no_decay,
     number_format_rules.compression_decides_what_travels,
@@ -69,6 +70,7 @@ DEVICE_RULES: tuple[Callable[[Recipe, Device], Broken | None], ...] = (
     device_rules.torchs_powersgd_on_gloo_has_one_bucket,
     device_rules.torchs_powersgd_on_gloo_uses_every_parameter,
     device_rules.pinned_memory_is_for_a_gpu,
+    device_rules.fp8_needs_a_gpu,
 )
 
 

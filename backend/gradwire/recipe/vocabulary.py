@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 _SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "training.precision": ("bf16", "bfloat16", "fp16", "float16", "mixed_precision", "amp", "dtype", "torch_dtype"),
+    "training.fp8": ("fp8_backend", "fp8_config", "use_fp8", "float8"),
     "training.optimizer": ("optim", "optimizer_type", "optimizer_name"),
     "training.learning_rate": ("lr", "base_lr", "max_lr"),
     "training.weight_decay": ("wd", "l2"),
@@ -169,6 +170,7 @@ OTHER_VALUES: Mapping[str, Mapping[str, str]] = {
         "32": "fp32",
         "32-true": "fp32",
     },
+    "training.fp8": {"te": "transformer-engine", "ao": "torchao", "msamp": "transformer-engine or torchao"},
     "training.device": {"gpu": "cuda", "nvidia": "cuda", "cuda:0": "cuda"},
     "communication.compression.method": {
         "power_sgd": "powersgd",

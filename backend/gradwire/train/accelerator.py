@@ -319,6 +319,8 @@ def _of_all_ranks(state: dict[str, Any]) -> list[Any]:
 
 
 def _mixed_precision(recipe: Recipe) -> str:
+    if recipe.training.fp8 != "none":
+        return "fp8"
     return {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}.get(recipe.training.precision, "no")
 
 

@@ -126,6 +126,7 @@ def _torchrun_pairs(plan: Plan, report: LoweringReport) -> Pairs:
 
 def _accelerate_pairs(plan: Plan, report: LoweringReport, folder: Path) -> Pairs:
     from accelerate.commands import launch
+    from accelerate.utils import launch as launch_utilities
     from accelerate.utils import patch_environment
 
     words = [str(folder / word) if word in report.files else word for word in report.command[2:]]
@@ -140,6 +141,8 @@ def _accelerate_pairs(plan: Plan, report: LoweringReport, folder: Path) -> Pairs
     yield "dynamo_backend", "no", arguments.dynamo_backend
     # From here on the values are those of the ranks' environment; the real port may be taken on this machine.
     arguments.main_process_port = 0
+    # What is meant for a GPU with a library of its own is read here all the same.
+    launch_utilities.is_fp8_available = lambda: True
     match distributed_type:
         case "DEEPSPEED":
             arguments.deepspeed_fields_from_accelerate_config = ",".join(defaults.deepspeed_config)
@@ -147,17 +150,24 @@ def _accelerate_pairs(plan: Plan, report: LoweringReport, folder: Path) -> Pairs
                 yield from _accelerate_deepspeed_pairs(plan)
         case "FSDP":
             environment = launch.prepare_multi_gpu_env(arguments)
-            yield _mixed_precision_pair(plan, environment)
+            yield from _precision_pairs(plan, environment)
             yield from fsdp_pairs(plan, environment)
         case "NO":
-            yield _mixed_precision_pair(plan, launch.prepare_simple_launcher_cmd_env(arguments)[1])
+            yield from _precision_pairs(plan, launch.prepare_simple_launcher_cmd_env(arguments)[1])
         case _:
-            yield _mixed_precision_pair(plan, launch.prepare_multi_gpu_env(arguments))
+            yield from _precision_pairs(plan, launch.prepare_multi_gpu_env(arguments))
 
 
-def _mixed_precision_pair(plan: Plan, environment: Mapping[str, str]) -> tuple[str, Any, Any]:
-    planned = AUTOCAST_TYPES.get(plan.recipe.training.precision, "no")
-    return "mixed_precision", planned, environment["ACCELERATE_MIXED_PRECISION"]
+def _precision_pairs(plan: Plan, environment: Mapping[str, str]) -> Pairs:
+    training = plan.recipe.training
+    if training.fp8 == "none":
+        planned = AUTOCAST_TYPES.get(training.precision, "no")
+        yield "mixed_precision", planned, environment["ACCELERATE_MIXED_PRECISION"]
+        return
+    yield "mixed_precision", "fp8", environment["ACCELERATE_MIXED_PRECISION"]
+    backend = {"transformer-engine": "te", "torchao": "ao"}[training.fp8]
+    yield "fp8_backend", backend, environment["ACCELERATE_FP8_BACKEND"]
+    yield "fp8_format", "HYBRID", environment["ACCELERATE_FP8_FORMAT"]
 
 
 def _accelerate_deepspeed_pairs(plan: Plan) -> Pairs:
