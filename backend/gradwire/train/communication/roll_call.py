@@ -10,7 +10,9 @@ import torch.distributed as dist
 
 from gradwire.train.communication.peers import Peers
 
+# How often each rank looks whether anybody asks; with more ranks less often, so that the store has little to do.
 _POLL_SECONDS = 0.25
+_RANKS_PER_POLL = 256
 # A rank that lives answers within a poll; a busy machine may need longer.
 _PATIENCE_SECONDS = 4.0
 # A dying process closes its connections a moment before it is seen to be dead.
@@ -27,6 +29,7 @@ class RollCall:
         """All ranks of the job make one together, once."""
         self._rank: int = dist.get_rank(process_group)
         self._world_size: int = dist.get_world_size(process_group)
+        self._poll_seconds = _POLL_SECONDS * max(1.0, self._world_size / _RANKS_PER_POLL)
         self._peers = Peers(process_group)
         store = dist.distributed_c10d._get_default_store()
         self._store = store.clone()
@@ -39,7 +42,7 @@ class RollCall:
 
         A rank that answered and has ended since is not among them: it ended because of another one.
         """
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + max(_PATIENCE_SECONDS, 2 * self._poll_seconds)
         seen_dead_since: float | None = None
         try:
             self._store.set(_ASKED, b"1")
@@ -67,7 +70,7 @@ class RollCall:
     def _answer_when_asked(self) -> None:
         try:
             while not self._answering.check([_ASKED]):
-                time.sleep(_POLL_SECONDS)
+                time.sleep(self._poll_seconds)
             self._answering.set(self._answer_of(self._rank), b"1")
         except RuntimeError:  # the store is gone, and with it everybody who might ask
             return
