@@ -29,7 +29,7 @@ from gradwire.targets.tree import Document, Kind
 from tests.importing.importing import text_of
 from tests.importing.real_values import acting
 from tests.lint.oracle_client import Oracle
-from tests.lowering.drawing import lowered
+from tests.lowering.drawing import STRATEGY, lowered
 from tests.recipe.strategies import valid_recipes
 
 _ONCE_PER_JOB = ("deepspeed_config.deepspeed_config_file",)
@@ -179,3 +179,43 @@ def test_the_trainers_arguments_survive(name: str) -> None:
     again = lower_for(recipe, Target(backend="trainer", device="cuda", num_nodes=1))
     for file in (TRAINER_FILE, DEEPSPEED_FILE):
         assert again.files.get(file) == artifact.files.get(file)
+
+
+_FSDP = {STRATEGY: "fsdp", "training.precision": "bf16-mixed", "model": None, "training.num_gpus": 4}
+_FSDP_SETTINGS: dict[str, dict[str, Any]] = {
+    "version 2": {},
+    "version 2, kept after the forward pass": {"parallelism.data.fsdp.reshard_after_forward": False},
+    "version 2, in two copies": {"parallelism.data.shard_group_size": 2},
+    "version 2, blocks by name, offloaded": {
+        "parallelism.data.fsdp.block_classes": ["FirstBlock", "SecondBlock"],
+        "parallelism.data.fsdp.state_dict": "full",
+        "parallelism.data.offload.parameters": "cpu",
+        "parallelism.data.offload.optimizer": "cpu",
+    },
+    "version 1": {"parallelism.data.fsdp.version": 1},
+    "version 1, units by size, loaded by rank 0": {
+        "parallelism.data.fsdp.version": 1,
+        "parallelism.data.fsdp.reshard_after_forward": False,
+        "parallelism.data.fsdp.wrap": "size",
+        "parallelism.data.fsdp.wrap_min_parameters": 1_000_000,
+        "parallelism.data.fsdp.cpu_ram_efficient_loading": True,
+        "parallelism.data.fsdp.sync_module_states": True,
+    },
+}
+
+
+@pytest.mark.parametrize("name", _FSDP_SETTINGS)
+def test_fsdp_survives_as_accelerate_spells_it(name: str) -> None:
+    artifact = lowered("accelerate", {**_FSDP, **_FSDP_SETTINGS[name]})
+    target = Target(backend="accelerate", device="cuda", num_nodes=1)
+    again, recipe = _again(artifact, target, 4)
+    assert again.files[ACCELERATE_FILE] == artifact.files[ACCELERATE_FILE]
+    assert not recipe.backends.accelerate, "a recipe has a word for each of these settings"
+
+
+def test_hybrid_shards_of_version_1_are_the_ranks_of_a_machine() -> None:
+    values = {**_FSDP, "parallelism.data.fsdp.version": 1, "parallelism.data.shard_group_size": 2}
+    artifact = lowered("accelerate", values, num_nodes=2)
+    again, recipe = _again(artifact, Target(backend="accelerate", device="cuda", num_nodes=2), 4)
+    assert "HYBRID_SHARD" in again.files[ACCELERATE_FILE]
+    assert recipe.parallelism.data.shard_group_size == 2

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gradwire.targets.effective import Effective, Origin, Passed
+from gradwire.targets.effective import Effective, Passed
 
 Outcome = Literal["carried", "explicit", "kept", "idle", "refused"]
 """carried: a recipe key says it; explicit: nothing said it, a hidden default is written out; kept: in the recipe's
 section for the backend; idle: the program ignores it, so it is left out; refused: no recipe can say it."""
-
-OUTCOMES: tuple[Outcome, ...] = ("carried", "explicit", "kept", "idle", "refused")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,8 +88,3 @@ def entry_of_passed(passed: Passed, outcome: Outcome) -> Entry:
         into=None,
         note=passed.reason,
     )
-
-
-def derived(path: str, value: Any, note: str, *, origin: Origin = "derived") -> Effective:
-    """A value that no file says."""
-    return Effective(path=path, value=value, origin=origin, note=note)

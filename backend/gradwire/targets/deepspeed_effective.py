@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gradwire.targets.deepspeed_activity import idle_reason
@@ -11,7 +11,7 @@ from gradwire.targets.deepspeed_values import is_removed, misfits
 from gradwire.targets.effective import Effective, Passed, Reading
 from gradwire.targets.filling import PLUGIN_FILLED, Loader, fill, job_precision, loader_of
 from gradwire.targets.job import Job
-from gradwire.targets.schema import Visit, is_known_in, load_schema, section_of, spec_at, visit
+from gradwire.targets.schema import Visit, is_known_in, section_of, spec_at, visit
 from gradwire.targets.suggest import suggestion
 from gradwire.targets.tree import Document, Member
 
@@ -228,10 +228,3 @@ def _whole(each: Visit, value: Any) -> Any:
     kinds = (each.spec or {}).get("type", ())
     is_count = "integer" in kinds and "number" not in kinds
     return int(value) if is_count and isinstance(value, float) and value.is_integer() else value
-
-
-def sections() -> Iterator[str]:
-    """Return the names of the top-level keys that are sections."""
-    for name, spec in load_schema("deepspeed")["properties"].items():
-        if section_of("deepspeed", spec) is not None:
-            yield name

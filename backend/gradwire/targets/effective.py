@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from gradwire.targets.tree import Document, Member
@@ -62,7 +62,6 @@ class Reading:
     values: Mapping[str, Effective]
     idle: tuple[Passed, ...] = ()
     refused: tuple[Passed, ...] = ()
-    problems: tuple[str, ...] = field(default=())
 
     def value(self, path: str, default: Any = None) -> Any:
         """The value at a path, or `default` where nothing says it."""
