@@ -53,6 +53,12 @@ def test_a_fast_link_is_advised_not_to(run_here: Run, figures: Path) -> None:
     assert run_here(*line, "--bandwidth", "100000", "--json").document["compress"] is False
 
 
+def test_figures_of_another_kind_of_device_are_refused(run_here: Run, figures: Path) -> None:
+    said = run_here("advise", "cpu/ddp", "--num-gpus", "8", "--device", "cuda", "--figures", str(figures))
+    assert (said.exit_code, said.out) == (2, "")
+    assert "was measured on cpu, and the recipe runs on cuda" in said.err
+
+
 @pytest.mark.parametrize(
     ("line", "expected"),
     [

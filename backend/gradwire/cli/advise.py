@@ -92,6 +92,11 @@ def _figures(arguments: argparse.Namespace, plan: Plan) -> tuple[Figures, str]:
         from gradwire.measure.document import read_document
 
         figures, origin = read_document(arguments.figures, "figures", Figures), f"as in {arguments.figures.name}"
+        if figures.device != plan.world.device:
+            raise UsageError(
+                f"{arguments.figures}: was measured on {figures.device}, and the recipe runs on {plan.world.device}, "
+                "whose arithmetic takes other times; measure there, or give --device"
+            )
     else:
         from gradwire.launch.figures import measure_figures
 
@@ -150,7 +155,8 @@ def _say(plan: Plan, figures: Figures, origin: str, advice: Advice) -> None:
     say(f"{'none':<{width}}  {'1':>8}  {'':>10}  {_seconds(advice.plain_seconds):>10}")
     for method in advice.methods:
         pays = "never" if method.wins_below is None else _speed(method.wins_below)
-        share = f"1/{1 / method.payload_share:.3g}"
+        fewer = 1 / method.payload_share
+        share = f"1/{fewer:,.0f}" if fewer >= 100 else f"1/{fewer:.3g}"
         say(f"{method.name:<{width}}  {share:>8}  {pays:>10}  {_seconds(method.step_seconds):>10}")
     say()
     say(wrapped(_verdict(advice, figures)))
