@@ -65,6 +65,9 @@ def test_a_refused_key_ends_with_3_and_writes_nothing(folder: Path, capsys: pyte
     assert main(["import", "sum.json", "--out", "mine.yaml"]) == 3
     assert "gradient_allreduce_op = 'sum'" in capsys.readouterr().err
     assert not (folder / "mine.yaml").exists()
+    assert main(["import", "sum.json", "--json"]) == 3
+    refused = json.loads(capsys.readouterr().out)["error"]["refused"]
+    assert len(refused) == 1 and "gradient_allreduce_op" in refused[0]["message"]
     assert main(["import", "sum.json", "--out", "mine.yaml", "--allow-lossy"]) == 0
     assert "refused, left out: 1" in capsys.readouterr().err
 

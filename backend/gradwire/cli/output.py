@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from gradwire.errors import CannotLower, GradwireError, InvalidRecipe
+from gradwire.errors import CannotImport, CannotLower, GradwireError, InvalidRecipe
 
 # What a stranger's file or file name may hold must not steer the terminal.
 _HARMLESS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -61,10 +61,13 @@ def _readable(text: str) -> str:
 def error_document(error: GradwireError) -> dict[str, Any]:
     """Return {"kind", "exit_code", "message", "violations", "refused"} of an error.
 
-    `violations` are an InvalidRecipe's and `refused` a CannotLower's; empty for every other kind.
+    `violations` are an InvalidRecipe's and `refused` a CannotLower's, or a CannotImport's with one message each; empty
+    for every other kind.
     """
     violations = error.violations if isinstance(error, InvalidRecipe) else []
-    refused = error.refused if isinstance(error, CannotLower) else []
+    refused: list[Any] = list(error.refused) if isinstance(error, CannotLower) else []
+    if isinstance(error, CannotImport):
+        refused = [{"message": text} for text in error.refused_keys]
     return {
         "kind": type(error).__name__,
         "exit_code": error.exit_code,

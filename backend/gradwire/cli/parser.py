@@ -60,7 +60,7 @@ Every verb has --help with examples, and --json: one JSON document on stdout,
 
 exit codes:
   0  ok                             3  the backend cannot express the recipe
-  1  a run failed                   4  this machine is not fit for it
+  1  a run failed, or files differ  4  this machine is not fit for it
   2  usage, or an invalid recipe    5  a threshold was not met"""
 
 
