@@ -118,12 +118,15 @@ twice = [rate for rate in each for _ in range(2)]
 assert train(*begin(), 12, False) == twice
 assert train(*begin(), 12, True) == twice
 run, model, optimizer = begin()
+assert run.loss_weights([3, 1]) == [1.0, 1.0]
 train(run, model, optimizer, 6, False)
 folder = tempfile.mkdtemp()
 run.accelerator.save_state(folder)
 run, model, optimizer = begin()
 run.accelerator.load_state(folder)
 assert train(run, model, optimizer, 6, False) == twice[6:]
+overrides += ["training.loss_weighting=token"]
+assert begin()[0].loss_weights([3, 1]) == [1.5, 0.5]
 """
 
 

@@ -36,7 +36,7 @@ from gradwire.train.optimizer import build_optimizer
 from gradwire.train.passes import Passes
 from gradwire.train.schedule import ScheduledLearningRate
 from gradwire.train.setting import check_device_can
-from gradwire.train.weighting import count_over_ranks, token_weights
+from gradwire.train.weighting import token_weights
 
 
 @dataclass
@@ -183,7 +183,9 @@ class RecipeAccelerator:
         """
         if self.plan.recipe.training.loss_weighting == "micro-batch":
             return [1.0] * len(label_counts)
-        [total] = count_over_ranks([sum(label_counts)], self.accelerator.device)
+        # Not torch's own all_reduce: one process alone has no group.
+        own = torch.tensor(sum(label_counts), device=self.accelerator.device)
+        total = int(self.accelerator.reduce(own, reduction="sum"))
         return token_weights(label_counts, total=total, data_parallel_size=self.plan.batch.data_parallel_size)
 
     def clip(self, model: Any) -> Any:
