@@ -11,25 +11,23 @@ from torch.utils.hooks import RemovableHandle
 
 
 class ReductionClock:
-    """Watches the backward passes of one DDP model; make it before the first.
+    """Watches the backward passes of one DDP model, once somebody has told it that one has ended.
 
     Exposed is what follows the last gradient: DDP's backward pass ends when every bucket is averaged and back in its
-    place. The parameter whose gradient comes last is found in the first pass that reduces; later passes note that one
-    alone.
+    place. The parameter whose gradient comes last is found in the first watched pass that reduces; later passes note
+    that one alone.
     """
 
     def __init__(self, ddp_model: DistributedDataParallel) -> None:
         self._model = ddp_model
-        parameters = [parameter for parameter in ddp_model.module.parameters() if parameter.requires_grad]
-        self._is_cuda = parameters[0].is_cuda
-        self._handles: dict[int, RemovableHandle] = {
-            id(parameter): parameter.register_post_accumulate_grad_hook(self._note) for parameter in parameters
-        }
+        self._is_cuda = next(ddp_model.module.parameters()).is_cuda
+        self._handles: dict[int, RemovableHandle] = {}
         self._settled = False
         self._last: tuple[int, Any] | None = None
         self._exposed: tuple[Any, Any] | None = None
-        # Otherwise torch times a hundredth of the passes.
-        ddp_model._set_ddp_runtime_logging_sample_rate(1)
+        if not self._is_cuda:
+            # Otherwise torch times a hundredth of the passes; on CUDA it waits for the device to do so.
+            ddp_model._set_ddp_runtime_logging_sample_rate(1)
 
     @property
     def exposed_seconds(self) -> float | None:
@@ -46,13 +44,21 @@ class ReductionClock:
     def reduction_seconds(self) -> float | None:
         """Return the seconds from the first bucket's start to the last one's end, by torch's own timers.
 
-        They are those of the pass before the last: torch writes them down one pass late. None before the second.
+        They are those of the pass before the last: torch writes them down one pass late. None before the second. On
+        CUDA torch times the first ten passes and every hundredth.
         """
         nanoseconds = self._model._get_ddp_logging_data().get("backward_comm_time")
         return None if not nanoseconds else nanoseconds / 1e9
 
     def backward_ended(self) -> None:
-        """Note the end of a backward pass; one that did not reduce counts for nothing."""
+        """Note the end of a backward pass; the first one, and one that did not reduce, count for nothing."""
+        if not self._handles:
+            self._handles = {
+                id(parameter): parameter.register_post_accumulate_grad_hook(self._note)
+                for parameter in self._model.module.parameters()
+                if parameter.requires_grad
+            }
+            return
         last, self._last = self._last, None
         if not self._model.require_backward_grad_sync:
             return
