@@ -202,6 +202,15 @@ def test_an_accelerate_file_with_deepspeed_settings() -> None:
     assert entries["mixed_precision"].into == "training.precision"
 
 
+@pytest.mark.parametrize(("backend", "name"), [("te", "transformer-engine"), ("AO", "torchao")])
+def test_fp8_is_told_by_what_runs_it(backend: str, name: str) -> None:
+    yaml = "distributed_type: MULTI_GPU\nnum_processes: 2\nmixed_precision: fp8\n"
+    recipe, _, _ = import_(job(accelerate=f"{yaml}fp8_config: {{fp8_backend: {backend}}}\n"))
+    assert (recipe.training.precision, recipe.training.fp8) == ("bf16-mixed", name)
+    with pytest.raises(CannotImport, match="mixed_precision = 'fp8'"):
+        import_job(job(accelerate=yaml))
+
+
 def test_a_pair_of_files_is_one_job() -> None:
     recipe, entries, _ = import_(job(_with(zero_optimization={"stage": 3}), accelerate=PAIR_YAML))
     assert (recipe.parallelism.data.strategy, recipe.training.num_gpus) == ("zero3", 4)

@@ -10,6 +10,7 @@ from gradwire.targets.effective import Effective, Reading
 
 _STRATEGIES = {"FSDP": "fsdp", "NO": "ddp", "MULTI_GPU": "ddp", "MULTI_CPU": "ddp"}
 _PRECISIONS = {"no": "fp32", "bf16": "bf16-mixed", "fp16": "fp16-mixed"}
+_FP8 = {"TE": "transformer-engine", "AO": "torchao"}
 
 
 def carry_accelerate(reading: Reading, *, is_deepspeed: bool) -> Iterator[Carried]:
@@ -34,6 +35,9 @@ def carry_accelerate(reading: Reading, *, is_deepspeed: bool) -> Iterator[Carrie
         value=_PRECISIONS.get(str(precision.value or "no"), "bf16-mixed"),
         sources=(precision,),
     )
+    engine = reading.values.get("fp8_config.fp8_backend")
+    if precision.value == "fp8" and engine is not None and engine.value in _FP8:
+        yield Carried(path="training.fp8", value=_FP8[engine.value], sources=(engine,))
     compiler = reading.values.get("dynamo_config.dynamo_backend")
     if compiler is not None and compiler.value == "INDUCTOR":
         yield Carried(path="training.compile", value=True, sources=(compiler,), note="the program compiles")
