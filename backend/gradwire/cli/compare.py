@@ -16,10 +16,10 @@ from gradwire.cli.options import (
     add_changes,
     add_json,
     add_recipe,
+    add_several_runs,
     backend_list,
     folder_path,
     positive_integer,
-    positive_number,
     refuse_twins,
 )
 from gradwire.cli.output import note, plain, say, say_json, screen_width
@@ -43,7 +43,6 @@ EXAMPLES = """\
   gradwire compare zero3 --backends accelerate,deepspeed --num-gpus 8 --steps 30
   gradwire compare --baseline main/comparison.json --fail-below 0.95"""
 
-_TIMEOUT_SECONDS = 3600.0
 # The Trainer trains on one of these; it is compared where it is asked for.
 _USUAL = ("native", "accelerate", "deepspeed")
 
@@ -64,12 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=folder_path, metavar="DIR", help="folder of the report (runs/compare-RECIPE, a new one)"
     )
-    parser.add_argument(
-        "--timeout", type=positive_number, metavar="S", default=_TIMEOUT_SECONDS, help="seconds per run (3600)"
-    )
-    parser.add_argument(
-        "--allow-lossy", action="store_true", help="run a backend with the nearest values where it cannot express them"
-    )
+    add_several_runs(parser)
     add_json(parser)
     add_gate(parser)
     add_changes(parser, sizes=False)

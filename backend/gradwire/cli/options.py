@@ -34,6 +34,14 @@ class VersionAction(argparse.Action):
         parser.exit()
 
 
+def add_several_runs(parser: argparse.ArgumentParser) -> None:
+    """--timeout and --allow-lossy of the verbs that run a recipe on several backends."""
+    parser.add_argument("--timeout", type=positive_number, metavar="S", default=3600.0, help="seconds per run (3600)")
+    parser.add_argument(
+        "--allow-lossy", action="store_true", help="run a backend with the nearest values where it cannot express them"
+    )
+
+
 def add_json(parser: argparse.ArgumentParser) -> None:
     """--json."""
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of text")

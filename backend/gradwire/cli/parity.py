@@ -16,6 +16,7 @@ from gradwire.cli.options import (
     add_changes,
     add_json,
     add_recipe,
+    add_several_runs,
     backend_list,
     folder_path,
     positive_integer,
@@ -47,7 +48,6 @@ EXAMPLES = """\
 PARITY_FILE = "parity.json"
 
 _STEPS = 10
-_TIMEOUT_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,12 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=folder_path, metavar="DIR", help="folder of the runs (runs/parity-RECIPE, a new one)"
     )
-    parser.add_argument(
-        "--timeout", type=positive_number, metavar="S", default=_TIMEOUT_SECONDS, help="seconds per run (3600)"
-    )
-    parser.add_argument(
-        "--allow-lossy", action="store_true", help="run a backend with the nearest values where it cannot express them"
-    )
+    add_several_runs(parser)
     add_json(parser)
     add_changes(parser)
 
