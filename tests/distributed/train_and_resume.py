@@ -2,34 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 from dataclasses import replace
-from pathlib import Path
 
-from gradwire.train.process_group import begin_process_group, choose_device, end_process_group, leave
-from gradwire.train.reading import read_plan
+from in_one_group import settings_in_one_group
+
 from gradwire.train.run import train_in_group
-from gradwire.train.setting import Setting, check_world_size, read_place
 
-
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folders", nargs="+", type=Path)
-    folders = parser.parse_args().folders
-    place = read_place(os.environ)
-    first, _ = read_plan(folders[0])
-    device = choose_device(first.world, place)
-    begin_process_group(first.world, place, device)
-    for folder in folders:
-        plan, _ = read_plan(folder)
-        check_world_size(plan, place, os.environ)
-        setting = Setting(plan=plan, folder=folder, place=place, save_every=5)
-        train_in_group(setting, device, folder)
-        source = folder / "checkpoints" / "step-00000005"
-        train_in_group(replace(setting, save_every=None, resume=source), device, folder / "resumed")
-    end_process_group()
-    leave(0)
-
-
-main()
+for setting, device in settings_in_one_group():
+    train_in_group(replace(setting, save_every=5), device, setting.folder)
+    source = setting.folder / "checkpoints" / "step-00000005"
+    train_in_group(replace(setting, resume=source), device, setting.folder / "resumed")

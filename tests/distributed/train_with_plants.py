@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed
+from in_one_group import settings_in_one_group
 
 import gradwire.train.engines.native
 import gradwire.train.feed
 import gradwire.train.model
-from gradwire.train.process_group import begin_process_group, choose_device, end_process_group, leave
-from gradwire.train.reading import read_plan
 from gradwire.train.run import train_in_group
-from gradwire.train.setting import Setting, check_world_size, read_place
 
 SLEEP_SECONDS = 0.15
 # 10 Mbit/s, of gradients in one direction.
@@ -85,21 +80,6 @@ def planted(cause: str, rank: int) -> Iterator[None]:
     feed.cut, model.LossModel.forward, native.register_communication = cut, forward, register
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folders", nargs="+", type=Path)
-    folders = parser.parse_args().folders
-    place = read_place(os.environ)
-    first, _ = read_plan(folders[0])
-    device = choose_device(first.world, place)
-    begin_process_group(first.world, place, device)
-    for folder in folders:
-        plan, _ = read_plan(folder)
-        check_world_size(plan, place, os.environ)
-        with planted(folder.name, place.rank):
-            train_in_group(Setting(plan=plan, folder=folder, place=place), device, folder)
-    end_process_group()
-    leave(0)
-
-
-main()
+for setting, device in settings_in_one_group():
+    with planted(setting.folder.name, setting.place.rank):
+        train_in_group(setting, device, setting.folder)
