@@ -109,24 +109,8 @@ def test_killed_rank_is_named_by_every_other(tmp_path: Path, method: str, killed
         f"communication.compression={{method: {method}, start_step: 0}}",
     )
     folder = lowered(tmp_path / "out", "native", *sets)
-    port = str(free_port())
     # Without torchrun, whose agent would stop the survivors before they can speak.
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-m", "gradwire.train", str(folder)],
-            env={
-                **os.environ,
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": "3",
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-            },
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(3)
-    ]
+    ranks = three_ranks("-m", "gradwire.train", str(folder))
     try:
         assert ranks[0].stderr is not None
         assert any(line.startswith("step 3/") for line in ranks[0].stderr)
@@ -141,9 +125,18 @@ def test_killed_rank_is_named_by_every_other(tmp_path: Path, method: str, killed
     finally:
         for process in ranks:
             process.kill()
-            process.wait()
-            assert process.stderr is not None
-            process.stderr.close()
+            process.communicate()
+
+
+def test_dead_rank_is_named_after_the_holder_of_the_store_has_left() -> None:
+    ranks = three_ranks("-m", "tests.distributed.asks_last")
+    try:
+        said = [process.communicate(timeout=120)[0] for process in ranks]
+        assert said == ["rank 0: missing [1]\n", "", "rank 2: missing [1]\n"]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
 
 
 def test_rank_killed_under_torchrun_is_named_by_those_that_are_told_to_stop(tmp_path: Path) -> None:
@@ -201,6 +194,21 @@ def test_rank_that_is_told_to_stop_stops_at_once(tmp_path: Path) -> None:
         rank.wait()
         assert rank.stderr is not None
         rank.stderr.close()
+
+
+def three_ranks(*words: str) -> list[subprocess.Popen[str]]:
+    """Start `python *words` as each of three ranks, with no launcher above them."""
+    place = {**os.environ, "WORLD_SIZE": "3", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return [
+        subprocess.Popen(
+            [sys.executable, *words],
+            env={**place, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(3)
+    ]
 
 
 def write_consistently(folder: Path, plan: dict[str, object]) -> None:

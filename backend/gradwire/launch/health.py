@@ -28,6 +28,7 @@ _EXTRA = {"torch": "native", "transformers": "native", "accelerate": "accelerate
 _DEFAULT_PORT = 29500
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, nothing is written there
 _SMALL_SHM_BYTES = 1 << 30
+_DEEPSPEED_BUFFERS = "deepspeed_allreduce_buffer_*"
 _FULL_PROBE = """\
 import json, torch, torch.distributed as d
 print(json.dumps({"gloo": d.is_gloo_available(), "nccl": d.is_nccl_available(), "cuda": torch.version.cuda,
@@ -159,10 +160,17 @@ def _shared_memory() -> Check:
     name = str(_SHARED_MEMORY)
     if not _SHARED_MEMORY.is_dir():
         return Check(name=name, status="warn", detail="missing", fix="NCCL and data loaders need it: mount a tmpfs")
-    size = shutil.disk_usage(_SHARED_MEMORY).total
-    detail = f"{size / 2**30:.1f} GiB"
-    if size < _SMALL_SHM_BYTES:
+    usage = shutil.disk_usage(_SHARED_MEMORY)
+    detail = f"{usage.free / 2**30:.1f} of {usage.total / 2**30:.1f} GiB free"
+    # DeepSpeed leaves one behind for each rank of each run on CPU.
+    buffers = len(list(_SHARED_MEMORY.glob(_DEEPSPEED_BUFFERS)))
+    if buffers:
+        detail += f"; {buffers} buffers of DeepSpeed runs, 66 MB each"
+    if usage.total < _SMALL_SHM_BYTES:
         return Check(name=name, status="warn", detail=detail, fix="in Docker: --shm-size 8g, or --ipc host")
+    if buffers and usage.free < _SMALL_SHM_BYTES:
+        fix = f"while no DeepSpeed run is going: rm {_SHARED_MEMORY / _DEEPSPEED_BUFFERS}"
+        return Check(name=name, status="warn", detail=detail, fix=fix)
     return Check(name=name, status="ok", detail=detail)
 
 

@@ -31,6 +31,7 @@ from gradwire.train.feed import Feed
 from gradwire.train.loop import Trained, log, train
 from gradwire.train.process_group import begin_process_group, check_agreement, choose_device, end_process_group
 from gradwire.train.setting import Setting
+from gradwire.train.shared_memory import release_deepspeed_buffers
 from gradwire.train.stopwatch import Stopwatch
 from gradwire.train.tracking import TrackedSteps, open_run_trackers
 from gradwire.train.training_state import TrainingState
@@ -147,6 +148,7 @@ def _train(setting: Setting, feed: Feed, stopwatch: Stopwatch, out_folder: Path,
             writer = _open_writer(setting, device, out_folder, stack, after=0) if is_first else None
             return train_with_trainer(setting, feed, stopwatch, writer=writer, energy=energy)
         engine = build_engine(setting, device, stopwatch.lap)
+        release_deepspeed_buffers()
         resumed = _resume(setting, engine, device)
         if engine.communication is not None:
             stack.callback(engine.communication.close)

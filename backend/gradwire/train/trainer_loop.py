@@ -23,6 +23,7 @@ from gradwire.train.feed import Feed, read_micro_batches
 from gradwire.train.loop import History, Trained, finish_step, rank_laps
 from gradwire.train.model import LossModel, build_model, compute_dtype
 from gradwire.train.setting import Setting
+from gradwire.train.shared_memory import release_deepspeed_buffers
 from gradwire.train.stopwatch import Part, Stopwatch
 from gradwire.train.tracking import TrackedSteps
 from gradwire.train.trainer import build_arguments, follow
@@ -132,6 +133,7 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
         self.communications: list[GradientCommunication] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        release_deepspeed_buffers()
         self.meter.start()
         self._stopwatch.begin()
 
