@@ -51,7 +51,7 @@ def report_text(rows: Sequence[Row]) -> str:
 
 def targets_table(found: Sequence[Outcome]) -> str:
     """Return the promised beside the measured."""
-    head = ("place", "configuration", "quantity", "target", "measured", "")
+    head = ("place", "configuration", "quantity", "target", "measured", "without any communication", "")
     return aligned([head, *(_target_cells(outcome) for outcome in found)])
 
 
@@ -150,6 +150,7 @@ def _target_cells(outcome: Outcome) -> tuple[str, ...]:
         target.quantity + (f" r{target.torch_rank}" if "torch" in target.quantity else ""),
         f"{sign} {target.bound:g}",
         _spread(spread, 1, ".3f"),
+        "" if outcome.floor is None else f"{outcome.floor:.3f}",
         "met" if outcome.met else "MISSED",
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
+from benchmarks.netlab.configurations import ALONE
 from benchmarks.netlab.figures import Figure, Place, by_name
 
 Quantity = Literal["scaling efficiency", "step time to torch PowerSGD", "bytes: fewer than plain DDP"]
@@ -29,7 +30,11 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """One target at one place; `measured` is the median over the rounds."""
+    """One target at one place; `measured` is the median over the rounds.
+
+    `floor`: for times, what a method that took no time at all would have reached in the same rounds. torch's own hook
+    decides it, and how fast that is depends on the machine: a bound below the floor is out of reach there.
+    """
 
     target: Target
     place: Place
@@ -37,6 +42,7 @@ class Outcome:
     low: float
     high: float
     met: bool
+    floor: float | None = None
 
 
 TARGETS: tuple[Target, ...] = (
@@ -65,18 +71,20 @@ def outcomes(measured: Mapping[Place, Sequence[Figure]]) -> list[Outcome]:
     found = []
     for target in TARGETS:
         for place, place_figures in measured.items():
-            figure = by_name(place_figures).get(target.configuration)
+            named = by_name(place_figures)
+            figure = named.get(target.configuration)
             if (
                 figure is not None
                 and place.mode == "emulated"
                 and place.rate_mbit == target.rate_mbit
                 and target.hosts in (None, place.hosts)
             ):
-                found.append(_outcome(target, place, figure))
+                found.append(_outcome(target, place, figure, named[ALONE]))
     return found
 
 
-def _outcome(target: Target, place: Place, figure: Figure) -> Outcome:
+def _outcome(target: Target, place: Place, figure: Figure, alone: Figure) -> Outcome:
+    floor = None
     match target.quantity:
         case "scaling efficiency":
             spread = figure.scaling_efficiency
@@ -84,9 +92,12 @@ def _outcome(target: Target, place: Place, figure: Figure) -> Outcome:
         case "step time to torch PowerSGD":
             spread = figure.time_to_torch[target.torch_rank]
             met = spread.median <= target.bound
+            floor = alone.time_to_torch[target.torch_rank].median
         case "bytes: fewer than plain DDP":
             fewer = figure.fewer_bytes
             return Outcome(target=target, place=place, measured=fewer, low=fewer, high=fewer, met=fewer >= target.bound)
         case unknown:
             assert_never(unknown)
-    return Outcome(target=target, place=place, measured=spread.median, low=spread.low, high=spread.high, met=met)
+    return Outcome(
+        target=target, place=place, measured=spread.median, low=spread.low, high=spread.high, met=met, floor=floor
+    )

@@ -71,7 +71,9 @@ def test_targets_are_set_beside_what_was_measured_there() -> None:
     found = {(o.target.configuration, o.target.quantity): o for o in outcomes(figures(_rows()))}
     efficiency = found["powersgd-r4@4.5", "scaling efficiency"]
     assert (efficiency.measured, efficiency.target.bound, efficiency.met) == (0.8, 0.86, False)
-    assert found["powersgd-r4@4.5", "step time to torch PowerSGD"].met
+    time = found["powersgd-r4@4.5", "step time to torch PowerSGD"]
+    assert time.met
+    assert (time.measured, time.floor, efficiency.floor) == (0.625, 0.5, None)
     assert len(found) == 2
 
 
