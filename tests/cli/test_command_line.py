@@ -93,6 +93,13 @@ def test_mistake_with_json_is_one_object_on_stdout(run_here: Run, line: str) -> 
     assert error["violations"] == []
 
 
+@pytest.mark.parametrize("line", ["validate caf\udce9.yaml", "launch cpu/ddp -- caf\udce9.yaml"])
+def test_name_that_no_document_can_hold_is_refused(run_here: Run, line: str) -> None:
+    said = run_here(*line.split())
+    assert said.exit_code == 2
+    assert said.err.startswith("gradwire: caf\\xe9.yaml: is not UTF-8")
+
+
 def test_json_after_the_scripts_dashes_is_the_scripts(run_here: Run) -> None:
     said = run_here("launch", "cpu/ddp", "--backend", "native", "--", "no-such-script.py", "--json")
     assert (said.exit_code, said.out) == (4, "")

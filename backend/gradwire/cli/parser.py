@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import re
 from collections.abc import Collection, Sequence
 from typing import NoReturn
@@ -81,6 +82,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     """
     own, program = _split_program(words)
     verb = next((word for word in own if not word.startswith("-")), None)
+    # What `measure` runs is named nowhere.
+    _refuse_other_encodings(own if verb == "measure" else words)
     if verb is not None and verb not in VERBS:
         raise UsageError(f"there is no verb {verb!r}{did_you_mean(verb, VERBS)}; the verbs are {', '.join(VERBS)}")
     parser, subparsers = build_parser([] if verb is None else [verb])
@@ -150,6 +153,16 @@ def _split_program(words: Sequence[str]) -> tuple[list[str], tuple[str, ...] | N
     if not program:
         raise UsageError("nothing follows `--`; your script and its arguments go there")
     return list(words[:cut]), program
+
+
+def _refuse_other_encodings(words: Sequence[str]) -> None:
+    # Python stands a surrogate in for each byte that it cannot decode; names go into documents, which are UTF-8.
+    for word in words:
+        if not word.isascii() and any("\udc80" <= letter <= "\udcff" for letter in word):
+            shown = os.fsencode(word).decode("utf-8", errors="backslashreplace")
+            raise UsageError(
+                f"{shown}: is not UTF-8, as the documents are that name it; rename it, or set a UTF-8 locale"
+            )
 
 
 def _refuse_unknown_options(subparser: argparse.ArgumentParser, words: Sequence[str]) -> None:
