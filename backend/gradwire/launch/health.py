@@ -153,6 +153,12 @@ def _torch_itself(machine: Machine) -> Check:
 
 
 def _cores(machine: Machine) -> Check:
+    if machine.cores < machine.cuda_devices:
+        detail = f"{machine.cores} usable by {machine.cuda_devices} GPUs: their processes would wait for each other"
+        fix = (
+            "let the job have more: --cpus-per-task with srun, --cpus or --cpuset-cpus in Docker, `taskset -p $$` shows"
+        )
+        return Check(name="cores", status="warn", detail=detail, fix=fix)
     return Check(name="cores", status="ok", detail=f"{machine.cores} usable")
 
 
