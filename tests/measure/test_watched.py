@@ -11,9 +11,11 @@ import msgspec
 import pytest
 
 from gradwire.documents.measurement_schema import Energy, Hardware
+from gradwire.launch.watched import Watched
 from gradwire.measure.document import document_text
 from gradwire.measure.marks import Mark
 from gradwire.measure.rank_log import RankFacts, RankLog, RankReader, RankStart, RankStep, RankSubject, RankWriter
+from gradwire.measure.steps import read_steps
 from gradwire.measure.watched import finished_steps, missing_ranks, one_run, watched_measurement
 
 SUBJECT = RankSubject(
@@ -210,3 +212,19 @@ def test_a_file_that_no_rank_wrote_is_refused(tmp_path: Path) -> None:
     (tmp_path / "00000-1.jsonl").write_text("hello\n", encoding="utf-8")
     with pytest.raises(msgspec.DecodeError):
         RankReader(tmp_path).read()
+
+
+def test_machines_that_share_a_folder_write_each_step_once(tmp_path: Path) -> None:
+    machines = [Watched(tmp_path), Watched(tmp_path)]
+    ranks = [RankWriter(machines[0].ranks, start(rank, device="cpu")) for rank in range(2)]
+    for number in range(1, 4):
+        for rank in ranks:
+            rank.write(step(number, 1.0))
+        for machine in machines:
+            machine.look()
+    assert [each.step for each in read_steps(tmp_path).steps] == [1, 2, 3]
+
+
+def test_nothing_is_left_of_a_command_that_did_not_train(tmp_path: Path) -> None:
+    assert Watched(tmp_path).end()[0] is None
+    assert list(tmp_path.iterdir()) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -48,6 +49,8 @@ class Watched:
         logs, _ = one_run(self._reader.read())
         for step in finished_steps(logs, after=self._written):
             if self._steps is None:
+                if not self._is_first_to_write():
+                    return
                 self._steps = StepWriter(self._folder / STEPS_FILE)
                 self._trackers = self._open_trackers(logs[0].start)
             self._steps.write(step)
@@ -63,6 +66,14 @@ class Watched:
         self._trackers.close()
         return found
 
+    def _is_first_to_write(self) -> bool:
+        """Return whether this is the machine, of those that share the folder, which writes the steps down."""
+        try:
+            (self._folder / STEPS_FILE).touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
     def _open_trackers(self, start: RankStart) -> Trackers:
         settings = {"script": start.script, "world_size": start.world_size, "library": start.library}
         return open_trackers(
@@ -77,6 +88,9 @@ class Watched:
             return None, f"{self.ranks}: not what ranks write: {error}"
         why = missing_ranks(logs)
         if why is not None:
+            # Not removed with something in it.
+            with suppress(OSError):
+                self.ranks.rmdir()
             return None, why
         machine = hardware(logs[0].start.device_name)
         measurement = watched_measurement(logs, hardware=machine, notes=notes)
