@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path, PurePath
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from gradwire.artifact import (
 )
 from gradwire.documents.lowering_schema import LoweringReport, Reread
 from gradwire.errors import UsageError
+from gradwire.plan import Backend
 from tests.lowering.drawing import STRATEGY, lowered
 
 NOT_READ = Reread(status="skipped", loader=None, reason="not asked", values=[])
@@ -106,10 +109,23 @@ def test_lowering_again_replaces_the_files_and_keeps_a_persons_own(tmp_path: Pat
     assert (tmp_path / "plan.json").read_text() == artifact.files["plan.json"]
 
 
+@pytest.mark.parametrize("backend", ["accelerate", "native"])
+def test_a_persons_own_configuration_is_neither_replaced_nor_removed(backend: Backend, tmp_path: Path) -> None:
+    (tmp_path / "accelerate.yaml").write_text("mine")
+    if backend == "accelerate":
+        with pytest.raises(UsageError, match=r"accelerate\.yaml would be replaced, and no lowering wrote that"):
+            write_artifact(lowered(backend), tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == ["accelerate.yaml"]
+    else:
+        write_artifact(lowered(backend), tmp_path)
+    assert (tmp_path / "accelerate.yaml").read_text() == "mine"
+
+
 def test_a_symbolic_link_in_the_folder_is_replaced_and_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside.json"
     outside.write_text("precious")
-    (tmp_path / "out").mkdir()
+    write_artifact(lowered("native"), tmp_path / "out")
+    (tmp_path / "out" / "plan.json").unlink()
     (tmp_path / "out" / "plan.json").symlink_to(outside)
     write_artifact(lowered("native"), tmp_path / "out")
     assert outside.read_text() == "precious"
@@ -125,8 +141,8 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_on_the_way_to_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="--out"):
-        write_artifact(lowered("native"), tmp_path / "file" / "out")
+    with pytest.raises(UsageError, match="/file is not a folder; give --out another path"):
+        write_artifact(lowered("native"), tmp_path / "file" / "a" / "out")
 
 
 def test_a_dangling_link_is_refused(tmp_path: Path) -> None:
@@ -198,6 +214,26 @@ def test_the_launch_script_takes_node_rank_and_threads_from_the_environment(tmp_
     )
     assert arguments == ["3"]
     assert environment == {"A": "decided", "OMP_NUM_THREADS": "4"}
+
+
+def test_the_launch_script_takes_node_rank_from_slurm_unless_it_is_given(tmp_path: Path) -> None:
+    rank = Setting(variable="NODE_RANK", default="1", scheduler_variable="SLURM_NODEID")
+    write_artifact(artifact_of("python3", "-c", ECHO, rank), tmp_path)
+    ranks = [{}, {"SLURM_NODEID": "5"}, {"SLURM_NODEID": "5", "NODE_RANK": "3"}]
+    assert [run_launch(tmp_path, environment=given)[0] for given in ranks] == [["1"], ["5"], ["3"]]
+
+
+def test_machines_that_share_a_new_folder_write_it_at_once(tmp_path: Path) -> None:
+    artifact, together = lowered("native"), Barrier(8)
+
+    def write(_machine: int) -> None:
+        together.wait()
+        write_artifact(artifact, tmp_path / "runs" / "out")
+
+    with ThreadPoolExecutor(8) as machines:
+        list(machines.map(write, range(8)))
+    assert {path.name for path in (tmp_path / "runs" / "out").iterdir()} == set(artifact.files)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["out"]
 
 
 def test_the_launch_script_takes_a_free_port_unless_one_is_given(tmp_path: Path) -> None:

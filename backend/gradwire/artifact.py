@@ -16,6 +16,7 @@ from msgspec import structs
 
 from gradwire.documents.lowering_schema import LoweringReport, ParityCheck, Reread
 from gradwire.errors import UsageError
+from gradwire.reading import read_regular
 
 PLAN_FILE = "plan.json"
 REPORT_FILE = "lowering.json"
@@ -30,6 +31,7 @@ _TARGET_FILES = frozenset({ACCELERATE_FILE, DEEPSPEED_FILE, TRAINER_FILE, "hostf
 # A person's own value of these wins over ours; every other variable decides what is trained.
 _OVERRIDABLE_VARIABLES = frozenset({"OMP_NUM_THREADS"})
 
+_LARGEST_REPORT = 4 * 2**20
 _FREE_PORT_PROGRAM = 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 
 
@@ -44,12 +46,14 @@ class OutFile:
 class Setting:
     """A word of the command that differs between machines or runs, with the value that holds unless it is set.
 
-    `variable` is the environment variable that replaces `default` in launch.sh. With `is_free_port`, launch.sh takes a
-    free port of this machine when the variable is unset, so that two runs on one machine do not clash.
+    `variable` is the environment variable that replaces `default` in launch.sh; `scheduler_variable` is one that a
+    job scheduler sets, which counts after it. With `is_free_port`, launch.sh takes a free port of this machine when the
+    variable is unset, so that two runs on one machine do not clash.
     """
 
     variable: str
     default: str
+    scheduler_variable: str | None = None
     is_free_port: bool = False
 
 
@@ -139,20 +143,29 @@ def write_artifact(artifact: Artifact, folder: Path) -> None:
     """Write every file of `artifact` into `folder`, all or none; launch.sh becomes executable.
 
     A new folder appears complete, by one rename. In an existing folder every file is first written beside its target
-    and then renamed over it, and the files of an earlier lowering that this one lacks are removed.
+    and then renamed over it, and the files of an earlier lowering that this one lacks are removed; a file that no
+    lowering wrote is neither replaced nor removed.
     Raises UsageError where the folder cannot be used; nothing is left behind then.
     """
     folder = Path(folder)
     try:
         if folder.is_dir():
-            _refuse_blocked_names(artifact, folder)
+            written = _written_earlier(folder)
+            _refuse_blocked_names(artifact, folder, written)
             _replace_files(artifact, folder)
-            _remove_stale_files(artifact, folder)
+            for name in (_TARGET_FILES & written) - artifact.files.keys():
+                (folder / name).unlink(missing_ok=True)
         elif folder.is_symlink() or folder.exists():
             raise UsageError(f"{folder}: is not a folder; give --out a new path or an existing folder")
         else:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            _create_folder(artifact, folder)
+            _make_parents(folder)
+            try:
+                _create_folder(artifact, folder)
+            except OSError:
+                # Another machine of the job, which shares the folder, may have been faster.
+                if not folder.is_dir():
+                    raise
+                _replace_files(artifact, folder)
     except OSError as error:
         raise UsageError(
             f"{folder}: cannot write the files: {error.strerror or error}; give --out a folder that you may write"
@@ -190,17 +203,46 @@ def _launch_script(command: Sequence[Word], environment: Mapping[str, str]) -> s
         given = f'"${{{name}:-{value}}}"' if name in _OVERRIDABLE_VARIABLES else shlex.quote(value)
         lines.append(f"export {name}={given}")
     for setting in dict.fromkeys(word for word in command if isinstance(word, Setting)):
-        lines.append(f'{setting.variable}="${{{setting.variable}:-}}"')
+        scheduler = f"${{{setting.scheduler_variable}:-}}" if setting.scheduler_variable else ""
+        lines.append(f'{setting.variable}="${{{setting.variable}:-{scheduler}}}"')
         fallback = f'"$(python3 -c {shlex.quote(_FREE_PORT_PROGRAM)})"' if setting.is_free_port else None
         lines.append(f'[ -n "${setting.variable}" ] || {setting.variable}={fallback or shlex.quote(setting.default)}')
     lines.append("exec " + " ".join(_shell_word(word) for word in command) + ' "$@"')
     return "\n".join(lines) + "\n"
 
 
-def _refuse_blocked_names(artifact: Artifact, folder: Path) -> None:
+class _WrittenFiles(msgspec.Struct, frozen=True, kw_only=True):
+    files: list[str]
+
+
+def _written_earlier(folder: Path) -> frozenset[str]:
+    """Return the names of the files in `folder` that a lowering wrote, as its report says."""
+    try:
+        text = read_regular(folder / REPORT_FILE, max_bytes=_LARGEST_REPORT)
+        # No more of it than that: another version's report may differ elsewhere.
+        return frozenset(msgspec.json.decode(text, type=_WrittenFiles).files)
+    except (OSError, msgspec.DecodeError):
+        return frozenset()
+
+
+def _refuse_blocked_names(artifact: Artifact, folder: Path, written: frozenset[str]) -> None:
     for name in artifact.files:
         if (folder / name).is_dir():
             raise UsageError(f"{folder / name}: is a folder, but a file of that name is to be written")
+    foreign = [name for name in artifact.files if name not in written and (folder / name).exists()]
+    if foreign:
+        raise UsageError(
+            f"{folder}: {', '.join(foreign)} would be replaced, and no lowering wrote that; "
+            "give --out another folder, or move it away"
+        )
+
+
+def _make_parents(folder: Path) -> None:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        blocking = next(path for path in (folder.parent, *folder.parent.parents) if path.exists())
+        raise UsageError(f"{folder}: {blocking} is not a folder; give --out another path") from None
 
 
 def _write_file(path: Path, name: str, text: str) -> None:
@@ -253,8 +295,3 @@ def _replace_files(artifact: Artifact, folder: Path) -> None:
                 path.unlink(missing_ok=True)
         raise
     _sync_folder(folder)
-
-
-def _remove_stale_files(artifact: Artifact, folder: Path) -> None:
-    for name in _TARGET_FILES - artifact.files.keys():
-        (folder / name).unlink(missing_ok=True)

@@ -83,3 +83,21 @@ def test_several_machines_have_rank_and_meeting_point(run_here: Run, backend: st
     everything = " ".join(document["command"]) + " ".join(document["files"].values())
     assert "node0" in everything
     assert "29511" in everything
+
+
+@pytest.mark.parametrize(
+    ("variable", "options", "expected"), [("5", "", "5"), ("5", "--node-rank 2", "2"), ("none", "", "0")]
+)
+def test_a_launch_on_several_machines_takes_its_rank_from_slurm(
+    run_here: Run, monkeypatch: pytest.MonkeyPatch, variable: str, options: str, expected: str
+) -> None:
+    monkeypatch.setenv("SLURM_NODEID", variable)
+    line = f"launch zero1 --backend native --allow-lossy --dry-run --json --num-nodes 8 --rdzv node0:29511 {options}"
+    command = run_here(*line.split()).document["command"]
+    assert command[command.index("--node-rank") + 1] == expected
+
+
+def test_fewer_gpus_on_each_machine_than_usual_are_pointed_out_unless_asked_for(run_here: Run) -> None:
+    line = "lower zero1 --backend accelerate --dry-run --num-nodes 8 --rdzv node0:29511"
+    assert "8 GPUs, which are 1 on each of 8 machines; --num-gpus 64 takes 8 on each" in run_here(*line.split()).err
+    assert run_here(*line.split(), "--num-gpus", "8").err == ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradwire.cli.folders import fresh_folder, plain_name, reserved_folder
-from gradwire.cli.lowered import headline, lowered_document, say_fields
+from gradwire.cli.lowered import headline, lowered_document, note_size, say_fields
 from gradwire.cli.options import (
     add_backend,
     add_changes,
@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Lower, check, write, run, print; the errors are those of the steps."""
-    check_nodes(arguments)
+    check_nodes(arguments, scheduler_rank=os.environ.get("SLURM_NODEID"))
     loaded = load(arguments.recipe, arguments)
     if arguments.out is not None:
         return _run_in(arguments.out, loaded, arguments)
@@ -86,9 +86,12 @@ def _run_in(folder: Path, loaded: LoadedRecipe, arguments: argparse.Namespace) -
     plan, artifact = lower_loaded(
         loaded, arguments, backend=arguments.backend, folder=folder, allow_lossy=arguments.allow_lossy
     )
+    note_size(plan, arguments)
     if arguments.dry_run:
         return _dry_run(plan, artifact, folder, arguments)
     _checkpoint_words(arguments)
+    from gradwire.launch.job import log_name
+
     check_fit(plan, artifact, arguments)
     note(f"{headline(plan)} -> {folder}")
     if (folder / "measurement.json").exists():
@@ -104,7 +107,7 @@ def _run_in(folder: Path, loaded: LoadedRecipe, arguments: argparse.Namespace) -
         from gradwire.cli.measured import say_measurement
 
         say_measurement(measurement)
-    say(f"  {folder}/{'measurement.json' if measurement else 'launch.log'}")
+    say(f"  {folder}/{'measurement.json' if measurement else log_name(arguments.node_rank)}")
     return 0
 
 
@@ -143,9 +146,11 @@ def start(
     The measurement is None for a user's own script that left none, and on every node but the first.
     """
     from gradwire.artifact import write_artifact
-    from gradwire.launch.job import LOG_FILE, MEASUREMENT_FILE, run_artifact
+    from gradwire.launch.job import MEASUREMENT_FILE, run_artifact
     from gradwire.measure.measurement import read_measurement
 
+    options = vars(arguments)
+    node_rank = options.get("node_rank", 0)
     write_artifact(artifact, folder)
     ended = run_artifact(
         artifact,
@@ -154,12 +159,12 @@ def start(
         timeout_seconds=arguments.timeout,
         echo=sys.stderr.buffer if echo else None,
         more_words=_checkpoint_words(arguments),
+        node_rank=node_rank,
     )
     file = folder / MEASUREMENT_FILE
-    options = vars(arguments)
-    if not file.exists():
-        if options.get("program") is None and options.get("node_rank", 0) == 0:
-            raise RunFailed(f"the run ended well but left no {file}; its output is in {folder / LOG_FILE}")
+    if node_rank or not file.exists():
+        if options.get("program") is None and not node_rank:
+            raise RunFailed(f"the run ended well but left no {file}; its output is in {ended.log}")
         return ended.seconds, None
     return ended.seconds, read_measurement(file)
 

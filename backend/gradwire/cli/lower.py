@@ -10,6 +10,7 @@ from gradwire.cli.lowered import (
     difference_text,
     headline,
     lowered_document,
+    note_size,
     say_fields,
     say_reread,
 )
@@ -22,9 +23,6 @@ from gradwire.errors import RunFailed
 if TYPE_CHECKING:
     from gradwire.artifact import Artifact
     from gradwire.documents.lowering_schema import ParityCheck
-    from gradwire.documents.plan_schema import Plan
-
-_USUAL_GPUS = 8
 
 DESCRIPTION = """\
 Write a backend's configuration files and the exact launch command. Every field
@@ -71,9 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.dry_run:
         artifact = _write(artifact, folder) if arguments.no_reread else write_and_reread(artifact, folder)
     document = lowered_document(plan, artifact, folder, written=not arguments.dry_run)
-    crowded = _crowded_machine(plan)
-    if crowded:
-        note(f"gradwire: {crowded}")
+    note_size(plan, arguments)
     different = artifact.report.reread.status == "different"
     if arguments.json:
         say_json(document)
@@ -106,15 +102,3 @@ def _write(artifact: Artifact, folder: Path) -> Artifact:
 
     write_artifact(artifact, folder)
     return artifact
-
-
-def _crowded_machine(plan: Plan) -> str | None:
-    """Return what to say where more GPUs are planned on one machine than machines usually have."""
-    world = plan.world
-    if world.device != "cuda" or world.processes_per_node <= _USUAL_GPUS:
-        return None
-    nodes = -(-world.world_size // _USUAL_GPUS)
-    return (
-        f"this is for {world.processes_per_node} GPUs in one machine; for machines of {_USUAL_GPUS} say "
-        f"--num-nodes {nodes} --rdzv HOST:PORT, and --node-rank on each"
-    )

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
-from gradwire.cli.output import plain, say, shown, table, wrapped
+from gradwire.cli.output import note, plain, say, shown, table, wrapped
 
 if TYPE_CHECKING:
     from gradwire.artifact import Artifact
     from gradwire.documents.lowering_schema import FieldOutcome, LoweringReport
     from gradwire.documents.plan_schema import Plan
 
+_USUAL_GPUS = 8
 _OUTCOMES = ("exact", "emulated", "refused", "unused")
 
 
@@ -40,6 +42,25 @@ def headline(plan: Plan) -> str:
     count = f"{world.world_size} process{'' if world.world_size == 1 else 'es'}"
     nodes = f" over {world.num_nodes} nodes" if world.num_nodes > 1 else ""
     return f"{plan.recipe_name} on {plan.backend}, {count}{nodes} on {world.device}"
+
+
+def note_size(plan: Plan, arguments: argparse.Namespace) -> None:
+    """Say so on stderr where the plan takes more or fewer GPUs of a machine than machines usually have."""
+    world = plan.world
+    if world.device != "cuda":
+        return
+    each = world.processes_per_node
+    if each > _USUAL_GPUS:
+        nodes = -(-world.world_size // _USUAL_GPUS)
+        note(
+            f"gradwire: this is for {each} GPUs in one machine; for machines of {_USUAL_GPUS} say "
+            f"--num-nodes {nodes} --rdzv HOST:PORT, and --node-rank on each"
+        )
+    elif world.num_nodes > 1 and each < _USUAL_GPUS and arguments.num_gpus is None:
+        note(
+            f"gradwire: the recipe is for {world.world_size} GPUs, which are {each} on each of {world.num_nodes} "
+            f"machines; --num-gpus {world.num_nodes * _USUAL_GPUS} takes {_USUAL_GPUS} on each"
+        )
 
 
 def say_fields(report: LoweringReport, *, verbose: bool) -> None:

@@ -20,6 +20,8 @@ _ADDRESS = re.compile(
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]):(?P<port>[0-9]{1,5})"
 )
 
+_NODE_RANK = re.compile("[0-9]{1,9}")
+
 
 class VersionAction(argparse.Action):
     """Prints the version; the package's metadata is read only when asked."""
@@ -98,12 +100,20 @@ def add_nodes(parser: argparse.ArgumentParser) -> None:
     """--num-nodes, --node-rank, --rdzv."""
     group = parser.add_argument_group("several machines (run the same command on each, with its own --node-rank)")
     group.add_argument("--num-nodes", type=positive_integer, metavar="N", default=1, help="machines in the job (1)")
-    group.add_argument("--node-rank", type=node_rank, metavar="R", default=0, help="this machine, from 0 (0)")
+    group.add_argument(
+        "--node-rank", type=node_rank, metavar="R", help="this machine, from 0 (under Slurm its SLURM_NODEID, else 0)"
+    )
     group.add_argument("--rdzv", type=address, metavar="HOST:PORT", help="where all processes meet: a port of node 0")
 
 
-def check_nodes(arguments: argparse.Namespace) -> None:
-    """Raise UsageError where the three options of add_nodes contradict each other."""
+def check_nodes(arguments: argparse.Namespace, *, scheduler_rank: str | None = None) -> None:
+    """Raise UsageError where the three options of add_nodes contradict each other.
+
+    Without --node-rank a job of several machines takes `scheduler_rank`, where a scheduler says one, else 0.
+    """
+    if arguments.node_rank is None:
+        is_said = scheduler_rank is not None and _NODE_RANK.fullmatch(scheduler_rank) and arguments.num_nodes > 1
+        arguments.node_rank = int(scheduler_rank or 0) if is_said else 0
     if arguments.node_rank >= arguments.num_nodes:
         raise UsageError(
             f"--node-rank {arguments.node_rank} with --num-nodes {arguments.num_nodes}: "

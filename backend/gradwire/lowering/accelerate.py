@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import PurePath
 
-from gradwire.artifact import DEEPSPEED_FILE, OutFile, Setting, Word, document_text
+from gradwire.artifact import DEEPSPEED_FILE, OutFile, Word, document_text
 from gradwire.documents.lowering_schema import WrittenDefault
 from gradwire.documents.plan_schema import Plan
 from gradwire.lowering.accelerate_document import (
@@ -38,7 +38,7 @@ from gradwire.lowering.number_formats import (
     refuse_torch_formats,
     torch_format_outcomes,
 )
-from gradwire.lowering.placement import Placement, endpoint
+from gradwire.lowering.placement import Placement, meeting
 from gradwire.lowering.program import in_program, program_words
 from gradwire.lowering.sharding import unused_sharding
 from gradwire.lowering.shared import (
@@ -173,11 +173,11 @@ def _launcher(plan: Plan, placement: Placement) -> tuple[Word, ...]:
         # The path in the YAML holds in the folder where the recipe was lowered; this one holds everywhere.
         words += ("--deepspeed_config_file", OutFile(name=DEEPSPEED_FILE))
     if plan.world.num_nodes > 1:
-        meeting = endpoint(placement)
+        place = meeting(placement)
         words += (
-            *("--machine_rank", Setting(variable="NODE_RANK", default=str(placement.node_rank))),
-            *("--main_process_ip", Setting(variable="MASTER_ADDR", default=meeting.host)),
-            *("--main_process_port", Setting(variable="MASTER_PORT", default=str(meeting.port))),
+            *("--machine_rank", place.node_rank),
+            *("--main_process_ip", place.address),
+            *("--main_process_port", place.port),
         )
     return words
 

@@ -17,7 +17,7 @@ from gradwire.lowering.deepspeed_scheduler import first_learning_rate, late_by, 
 from gradwire.lowering.extras import dotted_keys, merge_extras, refuse_extras
 from gradwire.lowering.fields import Outcome, Refusal, emulated, exact
 from gradwire.lowering.number_formats import label_outcomes
-from gradwire.lowering.placement import Placement, endpoint
+from gradwire.lowering.placement import Placement, meeting
 from gradwire.lowering.program import TRAINER, in_program, program_words
 from gradwire.lowering.sharding import refuse_fully_sharded
 from gradwire.lowering.shared import (
@@ -78,16 +78,16 @@ def _launcher(plan: Plan, placement: Placement) -> tuple[Word, ...]:
     if world.num_nodes == 1:
         port = Setting(variable="MASTER_PORT", default=str(_own_port(plan)), is_free_port=True)
         return ("deepspeed", *common, "--master_port", port)
-    meeting = endpoint(placement)
+    place = meeting(placement)
     return (
         "deepspeed",
         # With --no_ssh the names in the host file only count machines; nothing connects to them.
         *("--hostfile", OutFile(name=_HOSTFILE), "--no_ssh"),
         *("--num_nodes", str(world.num_nodes)),
-        *("--node_rank", Setting(variable="NODE_RANK", default=str(placement.node_rank))),
+        *("--node_rank", place.node_rank),
         *common,
-        *("--master_addr", Setting(variable="MASTER_ADDR", default=meeting.host)),
-        *("--master_port", Setting(variable="MASTER_PORT", default=str(meeting.port))),
+        *("--master_addr", place.address),
+        *("--master_port", place.port),
     )
 
 

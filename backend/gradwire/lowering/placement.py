@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from gradwire.artifact import Setting
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import UsageError
 
@@ -30,6 +31,15 @@ class Endpoint:
     port: int
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Meeting:
+    """What each machine of a job is told: its own rank, and the address and port of the first one."""
+
+    node_rank: Setting
+    address: Setting
+    port: Setting
+
+
 def check_placement(plan: Plan, placement: Placement) -> None:
     """Raise UsageError where `placement` does not fit the plan's machines."""
     nodes = plan.world.num_nodes
@@ -37,6 +47,17 @@ def check_placement(plan: Plan, placement: Placement) -> None:
         raise UsageError(f"--node-rank is {placement.node_rank}, but {nodes} node(s) have ranks 0 to {nodes - 1}")
     if nodes > 1:
         endpoint(placement)
+
+
+def meeting(placement: Placement) -> Meeting:
+    """Return the words that differ between jobs and machines; raises UsageError where there is no meeting point."""
+    first = endpoint(placement)
+    return Meeting(
+        # So that `srun launch.sh` is the whole command on every node.
+        node_rank=Setting(variable="NODE_RANK", default=str(placement.node_rank), scheduler_variable="SLURM_NODEID"),
+        address=Setting(variable="MASTER_ADDR", default=first.host),
+        port=Setting(variable="MASTER_PORT", default=str(first.port)),
+    )
 
 
 def endpoint(placement: Placement) -> Endpoint:

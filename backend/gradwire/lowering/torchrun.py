@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gradwire.artifact import Setting, Word
+from gradwire.artifact import Word
 from gradwire.documents.plan_schema import Plan
-from gradwire.lowering.placement import Placement, endpoint
+from gradwire.lowering.placement import Placement, meeting
 
 
 def torchrun_words(plan: Plan, placement: Placement) -> tuple[Word, ...]:
@@ -13,12 +13,12 @@ def torchrun_words(plan: Plan, placement: Placement) -> tuple[Word, ...]:
     if world.num_nodes == 1:
         # --standalone takes a free port, so two runs on one machine do not meet.
         return ("torchrun", "--standalone", "--nnodes", "1", "--nproc-per-node", str(world.processes_per_node))
-    meeting = endpoint(placement)
+    place = meeting(placement)
     return (
         "torchrun",
         *("--nnodes", str(world.num_nodes)),
         *("--nproc-per-node", str(world.processes_per_node)),
-        *("--node-rank", Setting(variable="NODE_RANK", default=str(placement.node_rank))),
-        *("--master-addr", Setting(variable="MASTER_ADDR", default=meeting.host)),
-        *("--master-port", Setting(variable="MASTER_PORT", default=str(meeting.port))),
+        *("--node-rank", place.node_rank),
+        *("--master-addr", place.address),
+        *("--master-port", place.port),
     )

@@ -59,8 +59,10 @@ def save_checkpoint(folder: Path, state: TrainingState, plan: Plan, place: Place
                 "world_size": place.world_size,
                 "recipe": msgspec.to_builtins(plan.recipe),
             }
-            (target / f".{_COMPLETE}").write_text(json.dumps(about, sort_keys=True), encoding="utf-8")
-            (target / f".{_COMPLETE}").replace(target / _COMPLETE)
+            # One machine or several may write here, which share the folder or do not.
+            written = target / f".{_COMPLETE}-{place.rank}"
+            written.write_text(json.dumps(about, sort_keys=True), encoding="utf-8")
+            written.replace(target / _COMPLETE)
             for old in _complete_ones(folder)[:-_KEPT]:
                 shutil.rmtree(old, ignore_errors=True)
     dist.barrier()
