@@ -36,7 +36,8 @@ repeated (every cell once, then every cell again), and compare: throughput,
 speed-up, scaling efficiency with its interval, grade, causes. A cell that fails
 is shown with its reason and the rest still runs; Ctrl-C writes what was
 measured so far. Exit code 1 when a cell failed; with --baseline, what is left
-out (RECIPE, backends, sizes, repeats) is the earlier comparison's."""
+out (RECIPE, backends, sizes, repeats) is the earlier comparison's. All runs are
+on this machine; those of `gradwire launch` on several compare with `report`."""
 EXAMPLES = """\
   gradwire compare cpu/ddp --backends native,accelerate,deepspeed --num-gpus 1,2
   gradwire compare mine.yaml --backends native --num-gpus 1,2,4,8 --repeats 3

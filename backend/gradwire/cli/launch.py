@@ -93,6 +93,7 @@ def _run_in(folder: Path, loaded: LoadedRecipe, arguments: argparse.Namespace) -
     from gradwire.launch.job import log_name
 
     check_fit(plan, artifact, arguments)
+    _note_cores(plan)
     note(f"{headline(plan)} -> {folder}")
     if (folder / "measurement.json").exists():
         note(f"the measurement of an earlier run in {folder} is replaced")
@@ -119,6 +120,17 @@ def _checkpoint_words(arguments: argparse.Namespace) -> list[str]:
         raise UsageError("--save-every and --resume are for gradwire.train; a script of your own saves by itself")
     words = [] if save_every is None else ["--save-every", str(save_every)]
     return words if resume is None else [*words, "--resume", str(resume.resolve())]
+
+
+def _note_cores(plan: Plan) -> None:
+    """Say so on stderr where the GPUs' processes would wait for each other, as on a machine that a scheduler shares."""
+    from gradwire.launch.probe import usable_cores
+
+    each, cores = plan.world.processes_per_node, usable_cores()
+    if plan.world.device == "cuda" and cores < each:
+        note(
+            f"gradwire: {each} processes share {cores} cores here, which slows all of them; `gradwire doctor` says more"
+        )
 
 
 def check_fit(plan: Plan, artifact: Artifact, arguments: argparse.Namespace) -> None:

@@ -130,7 +130,7 @@ def _too_few_devices(plan: Plan, machine: Machine) -> Iterator[str]:
         here += f" (CUDA_VISIBLE_DEVICES hides {machine.hidden_cuda_devices} more)"
     per_node = "on each node" if plan.world.num_nodes > 1 else "here"
     ways = [f"--num-gpus {present * plan.world.num_nodes} uses those"] if present else []
-    ways += ["--num-nodes N spreads them over more machines", "--device cpu trains without GPUs"]
+    ways += ["`gradwire launch --num-nodes N` spreads them over machines", "--device cpu trains without GPUs"]
     yield f"the recipe needs {asked} GPU{'s' if asked > 1 else ''} {per_node}, and {here}; {', '.join(ways)}"
 
 
@@ -142,7 +142,7 @@ def _too_few_cores(plan: Plan, machine: Machine) -> Iterator[str]:
     yield (
         f"the recipe needs {asked} processes on this machine, which has {cores}: at most {_MOST_PROCESSES_PER_CORE} "
         f"per core are started; --num-gpus {most * plan.world.num_nodes} is the most here, "
-        "--num-nodes N spreads them over more machines"
+        "`gradwire launch --num-nodes N` spreads them over machines"
     )
 
 
