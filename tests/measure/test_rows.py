@@ -44,19 +44,20 @@ def test_json_is_a_list_of_objects_or_pairs(tmp_path: Path, text: str) -> None:
 
 
 def test_every_bad_row_is_named_with_its_line(tmp_path: Path) -> None:
-    text = "n,throughput\n1,100\n\n0,5\n2.0,-1\nthree,12 tok/s\n4,1_000\n5,1 234\n6,inf\n"
+    text = "n,throughput\n1,100\n\n0,5\n2.5,-1\nthree,12 tok/h\n4,1_000\n6,inf\n"
     with pytest.raises(UsageError) as refusal:
         read(tmp_path, text)
     lines = str(refusal.value).splitlines()
     assert [line.partition("rows.csv: ")[2] for line in lines[:-1]] == [
         "line 4: n: '0' is not a whole number of GPUs, at least 1",
-        "line 5: n: '2.0' is not a whole number of GPUs, at least 1",
-        "line 5: throughput: '-1' is not a finite number above 0 (k, M, G or T may follow it, no unit)",
+        "line 5: n: '2.5' is not a whole number of GPUs, at least 1",
+        "line 5: throughput: '-1' is not a finite number above 0 (k, M, G or T may follow it, and a unit such as "
+        "tokens/s)",
         "line 6: n: 'three' is not a whole number of GPUs, at least 1",
-        "line 6: throughput: '12 tok/s' is not a finite number above 0 (k, M, G or T may follow it, no unit)",
-        "line 7: throughput: '1_000' is not a finite number above 0 (k, M, G or T may follow it, no unit)",
-        "line 8: throughput: '1 234' is not a plain number; write it without separators, and a point before decimals",
-        "line 9: throughput: 'inf' is not a finite number above 0 (k, M, G or T may follow it, no unit)",
+        "line 6: throughput: '12 tok/h' is not a rate: 'tok/h' is no unit of work per second, such as tokens/s",
+        "line 7: throughput: '1_000' is not a rate: '_000' is no unit of work per second, such as tokens/s",
+        "line 8: throughput: 'inf' is not a finite number above 0 (k, M, G or T may follow it, and a unit such as "
+        "tokens/s)",
     ]
 
 
@@ -67,7 +68,57 @@ def test_a_rate_may_have_a_prefix(tmp_path: Path, text: str, rate: float) -> Non
     assert pairs(read(tmp_path, f"n,throughput\n1,{text}\n")) == [(1, pytest.approx(rate))]
 
 
-@pytest.mark.parametrize("text", ["12.3m", "12.3kk", "k", "12.3 tokens", "1,5"])
+@pytest.mark.parametrize(
+    ("written", "rates"),
+    [
+        (["1,234.5", "2,345"], [1234.5, 2345.0]),
+        (["1.234,5", "2.345"], [1234.5, 2345.0]),
+        (["1,234,567", "999"], [1234567.0, 999.0]),
+        (["1.234.567", "999"], [1234567.0, 999.0]),
+        (["1 234", "12\u202f345,5"], [1234.0, 12345.5]),
+        (["1'234.5", "999"], [1234.5, 999.0]),
+        (["1,5", "100"], [1.5, 100.0]),
+        (["1.234", "2.345"], [1.234, 2.345]),
+        (["12 tok/s", "24 tokens/sec"], [12.0, 24.0]),
+        (["1.2k samples/s", "2,400 samples per second"], [1200.0, 2400.0]),
+        (["12 /s", "24/s"], [12.0, 24.0]),
+        (["8.1 k images/s", "8,200.0img/s"], [8100.0, 8200.0]),
+    ],
+)
+def test_a_column_is_read_by_its_own_separators_and_unit(
+    tmp_path: Path, written: list[str], rates: list[float]
+) -> None:
+    text = "\n".join(f"{size};{rate}" for size, rate in enumerate(written, start=1))
+    assert [row.throughput for row in read(tmp_path, f"n;throughput\n{text}\n")] == pytest.approx(rates)
+
+
+def test_what_could_be_two_numbers_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"line 2: throughput: '1,234' could be 1234 or 1.234; write it without"):
+        read(tmp_path, "n;throughput\n1;1,234\n2;2,345\n")
+    with pytest.raises(UsageError, match="line 3: throughput: '5 samples/s': the column mixes tok/s and sam/s"):
+        read(tmp_path, "n;throughput\n1;5 tok/s\n2;5 samples/s\n")
+
+
+@pytest.mark.parametrize(
+    ("header", "line"),
+    [
+        ("# GPUs,Throughput (tokens/s)", "8,100"),
+        ("GPU count,tok/s", "8.0,100"),
+        ("Devices,throughput/samples_per_sec,", "8 GPUs,100,"),
+        ("# made on Monday\nnproc,img/sec", "8x,100,,"),
+        ("world size,Total tokens per second", '8,"100"'),
+    ],
+)
+def test_headers_and_sizes_as_people_write_them(tmp_path: Path, header: str, line: str) -> None:
+    assert pairs(read(tmp_path, f"{header}\n{line}\n")) == [(8, 100.0)]
+
+
+def test_a_rate_of_one_gpu_is_not_taken_for_that_of_all(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="tokens/s/gpu is of one GPU: add a column with the throughput of all GPUs"):
+        read(tmp_path, "n,tokens/s/gpu\n1,100\n")
+
+
+@pytest.mark.parametrize("text", ["12.3m", "12.3kk", "k", "12.3 tokens", "1,23,4"])
 def test_what_is_no_rate_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(UsageError, match="no row was used"):
         read(tmp_path, f'n,throughput\n1,100\n2,"{text}"\n')
@@ -75,7 +126,7 @@ def test_what_is_no_rate_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_rows_without_a_throughput_are_left_out_and_named(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
-    path.write_text("n,throughput\n1,100\n2,\n4,NaN\n8,n/a\n16,1000\n32,-\n")
+    path.write_text("n,throughput\n1,100\n2,\n4,NaN\n8,OOM\n16,1000\n32,-\n")
     found = read_rows(path)
     assert pairs(list(found.rows)) == [(1, 100.0), (16, 1000.0)]
     assert found.left_out == ("line 3", "line 4", "line 5", "line 7")

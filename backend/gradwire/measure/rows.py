@@ -5,44 +5,48 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gradwire.errors import UsageError
+from gradwire.measure.row_numbers import PLAIN_NUMBER, Value, read_rates, read_size
 from gradwire.reading import read_regular
 
-SIZE_NAMES = ("n", "n_gpus", "num_gpus", "gpus", "ngpu", "ngpus", "world_size", "num_processes", "processes", "ranks")
+SIZE_NAMES = (
+    *("n", "n_gpus", "num_gpus", "num_gpu", "number_of_gpus", "gpus", "gpu", "gpu_count", "ngpu", "ngpus"),
+    *("world_size", "num_processes", "processes", "nproc", "ranks", "num_ranks", "devices", "num_devices", "n_devices"),
+)
+_WORK = (
+    "tokens",
+    "token",
+    "tok",
+    "samples",
+    "sample",
+    "sequences",
+    "seq",
+    "images",
+    "image",
+    "img",
+    "imgs",
+    "examples",
+)
+_PER_SECOND = ("per_second", "per_sec", "per_s", "sec", "s")
 THROUGHPUT_NAMES = (
     "throughput",
-    "tokens_per_second",
-    "tokens_per_sec",
-    "tokens_s",
-    "samples_per_second",
-    "samples_per_sec",
-    "samples_s",
-    "sequences_per_second",
-    "images_per_second",
-    "images_per_sec",
-    "images_s",
+    "total_throughput",
+    *(f"{before}{work}_{per}" for before in ("", "throughput_", "total_") for per in _PER_SECOND for work in _WORK),
+    "tps",
 )
 REPEAT_NAMES = ("repeat", "run", "trial", "round")
 SERIES_NAMES = ("series", "backend", "name", "label", "config", "framework")
 
-# Squares and ratios of these, times any number of GPUs, stay finite.
-LEAST_RATE, LARGEST_RATE = 1e-30, 1e30
-
 _LARGEST_BYTES = 16 * 2**20
 _MOST_SHOWN = 20
-# Python's float() also reads 1_000, nan and infinity.
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
-# As people write rates: 12.3k. A small m is a thousandth, and no rate is meant by it.
-_PREFIXED = re.compile(rf"(?P<number>{_NUMBER.pattern})\s*(?P<prefix>[kKMGT])", re.ASCII)
-_PREFIXES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_MISSING = ("", "-", "na", "n/a", "nan", "none", "null")
-_Value = object
+# A rate of one GPU is not the rate of all of them.
+_EACH = re.compile(r"(per|s|sec|second)_(gpu|device|rank|process)$")
+_SHOWN_NAMES = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +77,8 @@ def read_rows(path: Path, *, size_name: str | None = None, throughput_name: str 
     A CSV has a header, or two columns of numbers and none: size, throughput. JSON is a list of objects, or of pairs.
     Columns are found by SIZE_NAMES, THROUGHPUT_NAMES, REPEAT_NAMES and SERIES_NAMES, whatever their case, with every
     other sign than letters and digits as `_`; `size_name` and `throughput_name` name columns of another name. A
-    throughput may have a prefix (12.3k, 1.2M); a row whose throughput is empty, `-`, `nan` or the like is left out.
+    throughput may have separators, a prefix and a unit (1,234.5 or 12.3k tokens/s); a row whose throughput is empty,
+    `-`, `nan`, `OOM` or the like is left out.
 
     Raises UsageError for a file that cannot be read, a missing or doubtful column, and with every bad row at once.
     """
@@ -86,11 +91,12 @@ def read_rows(path: Path, *, size_name: str | None = None, throughput_name: str 
     throughput = _column(path, names, THROUGHPUT_NAMES, throughput_name, "throughput", "--throughput-column")
     repeat, series = _optional(path, names, REPEAT_NAMES), _optional(path, names, SERIES_NAMES)
     rows, wrong, left_out = [], [], []
-    for place, row in table:
-        if _is_missing(row.get(throughput)):
+    rates = read_rates([row.get(throughput) for _, row in table])
+    for (place, row), rate in zip(table, rates, strict=True):
+        if rate is None:
             left_out.append(place)
             continue
-        number, rate = _size_of(row.get(size)), _rate_of(row.get(throughput))
+        number = read_size(row.get(size))
         if isinstance(number, str):
             wrong.append(f"{path}: {place}: {size}: {number}")
         if isinstance(rate, str):
@@ -125,27 +131,29 @@ def _text(path: Path) -> str:
         raise UsageError(f"{path}: not UTF-8 text (byte {error.start})") from error
 
 
-def _csv_table(path: Path, text: str) -> list[tuple[str, Mapping[str, _Value]]]:
-    first = next((line for line in text.splitlines() if line.strip()), "")
+def _csv_table(path: Path, text: str) -> list[tuple[str, Mapping[str, Value]]]:
+    first = next((line for line in text.splitlines() if line.strip() and not _is_comment(re.split("[\t;,]", line))), "")
     delimiter = max("\t;,", key=first.count)
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, strict=True)
     lines: list[tuple[int, list[str]]] = []
     try:
         for fields in reader:
-            if any(field.strip() for field in fields):
+            if any(field.strip() for field in fields) and not _is_comment(fields):
                 lines.append((reader.line_num, [field.strip() for field in fields]))
     except csv.Error as error:
         raise UsageError(f"{path}: line {reader.line_num}: {error}") from error
     if not lines:
         return []
     header = lines[0][1]
-    if all(_NUMBER.fullmatch(field) for field in header):
+    if all(PLAIN_NUMBER.fullmatch(field) for field in header):
         if len(header) != 2:
             raise UsageError(f"{path}: line {lines[0][0]}: {len(header)} columns of numbers and no header; name them")
         header = [SIZE_NAMES[0], THROUGHPUT_NAMES[0]]
     else:
         lines = lines[1:]
     _refuse_twins(path, header)
+    # A spreadsheet ends rows with fields that nobody filled in.
+    lines = [(number, _without_empty_end(fields, len(header))) for number, fields in lines]
     uneven = [
         f"{path}: line {number}: {len(fields)} fields, but the header has {len(header)}"
         for number, fields in lines
@@ -156,7 +164,7 @@ def _csv_table(path: Path, text: str) -> list[tuple[str, Mapping[str, _Value]]]:
     return [(f"line {number}", dict(zip(header, fields, strict=True))) for number, fields in lines]
 
 
-def _json_table(path: Path, text: str) -> list[tuple[str, Mapping[str, _Value]]]:
+def _json_table(path: Path, text: str) -> list[tuple[str, Mapping[str, Value]]]:
     try:
         content = json.loads(text)
     # ValueError: also a number of more digits than Python reads.
@@ -164,7 +172,7 @@ def _json_table(path: Path, text: str) -> list[tuple[str, Mapping[str, _Value]]]
         raise UsageError(f"{path}: not JSON: {error}") from error
     if not isinstance(content, list):
         raise UsageError(f"{path}: a JSON file of rows is a list of objects, or of [size, throughput] pairs")
-    table: list[tuple[str, Mapping[str, _Value]]] = []
+    table: list[tuple[str, Mapping[str, Value]]] = []
     wrong = []
     for number, row in enumerate(content, start=1):
         if isinstance(row, dict):
@@ -179,9 +187,18 @@ def _json_table(path: Path, text: str) -> list[tuple[str, Mapping[str, _Value]]]
 
 
 def _refuse_twins(path: Path, header: Sequence[str]) -> None:
-    twins = sorted({name for name in header if header.count(name) > 1})
+    twins = sorted({name for name in header if name and header.count(name) > 1})
     if twins:
         raise UsageError(f"{path}: two columns are called {', '.join(twins)}")
+
+
+def _is_comment(fields: Sequence[str]) -> bool:
+    """Whether a line is a remark; a header may begin with `# GPUs`."""
+    return fields[0].lstrip().startswith("#") and _plain(fields[0]) not in SIZE_NAMES
+
+
+def _without_empty_end(fields: list[str], count: int) -> list[str]:
+    return fields[:count] if not any(fields[count:]) else fields
 
 
 def _plain(name: str) -> str:
@@ -196,10 +213,15 @@ def _column(path: Path, names: Sequence[str], known: Sequence[str], asked: str |
     found = [name for name in names if _plain(name) in known]
     if len(found) == 1:
         return found[0]
+    each = [name for name in names if option == "--throughput-column" and _EACH.search(_plain(name))]
+    if not found and each:
+        raise UsageError(
+            f"{path}: {' and '.join(each)} is of one GPU: add a column with the throughput of all GPUs together"
+        )
     if not found:
         raise UsageError(
             f"{path}: no column is the {what}: the columns are {', '.join(names)}; known names are "
-            f"{', '.join(known)}. Name it with {option}"
+            f"{', '.join(known[:_SHOWN_NAMES])} and the like. Name it with {option}"
         )
     raise UsageError(f"{path}: {' and '.join(found)} could both be the {what}; say which with {option}")
 
@@ -211,44 +233,5 @@ def _optional(path: Path, names: Sequence[str], known: Sequence[str]) -> str | N
     return found[0] if found else None
 
 
-def _size_of(value: _Value) -> int | str:
-    number = value
-    if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value, re.ASCII):
-        number = int(value)
-    if isinstance(number, int) and not isinstance(number, bool) and 1 <= number < 10**9:
-        return number
-    return f"{_shown(value)} is not a whole number of GPUs, at least 1"
-
-
-def _is_missing(value: _Value) -> bool:
-    if isinstance(value, float):
-        return math.isnan(value)
-    return value is None or (isinstance(value, str) and value.strip().lower() in _MISSING)
-
-
-def _rate_of(value: _Value) -> float | str:
-    number = value
-    if isinstance(value, str) and _NUMBER.fullmatch(value):
-        number = float(value)
-    elif isinstance(value, str) and (prefixed := _PREFIXED.fullmatch(value)):
-        number = float(prefixed["number"]) * _PREFIXES[prefixed["prefix"]]
-    elif isinstance(value, str) and re.fullmatch(r"[\d.,' ]*\d[,' ][\d.,]*", value):
-        return f"{_shown(value)} is not a plain number; write it without separators, and a point before decimals"
-    if isinstance(number, (int, float)) and not isinstance(number, bool):
-        try:
-            rate = float(number)
-        except OverflowError:
-            rate = math.inf
-        if LEAST_RATE <= rate <= LARGEST_RATE:
-            return rate
-        if math.isfinite(rate) and rate > 0:
-            return f"{_shown(value)} is not from {LEAST_RATE:g} to {LARGEST_RATE:g}; give it in another unit"
-    return f"{_shown(value)} is not a finite number above 0 (k, M, G or T may follow it, no unit)"
-
-
-def _shown(value: _Value) -> str:
-    return "nothing" if value is None or value == "" else repr(value)[:40]
-
-
-def _words(value: _Value) -> str | None:
+def _words(value: Value) -> str | None:
     return None if value is None or value == "" else str(value)[:100]
