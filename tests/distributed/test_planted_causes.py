@@ -26,6 +26,12 @@ WIDE = (
     "training.gradient_accumulation=1",
     "training.max_steps=12",
 )
+# What train_with_plants.py plants into each step: seconds of sleep, and bytes a second of the link.
+SLEEP_SECONDS = 0.15
+LINK_BYTES_PER_SECOND = 1.25e6
+# How far the seconds in the report may be off them. On a quiet machine it is a fiftieth; ten processes too many for the
+# cores, as beside other tests, make it a tenth.
+WITHIN = 1 / 3
 SLOW_LO = 'ip link set lo mtu 1500 up && tc qdisc add dev lo root tbf rate {rate} burst 32kb limit 4mb && exec "$@"'
 
 
@@ -55,6 +61,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         lowered(parent / "straggler", "native", *SHORT, on),
         lowered(parent / "slow-link", "native", *SHORT, on),
         lowered(parent / "few-chunks", "native", *SHORT, on, "training.batch_size_per_gpu=8", few_chunks),
+        lowered(parent / "clock-jump", "native", *SHORT, on),
         lowered(parent / "small-batch", "native", *WIDE, on, "training.batch_size_per_gpu=1"),
     ]
     torchrun(size, DRIVER, *folders).check()
@@ -69,6 +76,8 @@ def test_a_slow_loader_is_named(runs: Path) -> None:
     [cell] = reported(runs / "slow-loader")
     assert first_cause(cell)["kind"] == "input-bound"
     assert "more loader workers" in first_cause(cell)["remedies"][0]["action"]
+    assert cell["time_split"]["input_wait"] >= SLEEP_SECONDS
+    assert cell["time_split"]["input_wait"] == pytest.approx(SLEEP_SECONDS, rel=WITHIN)
 
 
 def test_a_straggler_is_named_with_its_rank(runs: Path) -> None:
@@ -77,6 +86,7 @@ def test_a_straggler_is_named_with_its_rank(runs: Path) -> None:
     last = size_of(runs) - 1
     assert cell["time_split"]["slowest_rank"] == last
     assert f"rank {last}" in first_cause(cell)["evidence"]
+    assert cell["time_split"]["straggler_wait"] == pytest.approx(SLEEP_SECONDS, rel=WITHIN)
 
 
 def test_a_throttled_link_is_named_with_what_compression_would_bring(runs: Path) -> None:
@@ -86,6 +96,10 @@ def test_a_throttled_link_is_named_with_what_compression_would_bring(runs: Path)
     gains = {
         remedy["action"].partition(",")[0]: remedy["predicted_speedup"] for remedy in first_cause(cell)["remedies"]
     }
+    found, split = read_measurement(runs / "slow-link" / "measurement.json"), cell["time_split"]
+    assert found.communication is not None
+    on_the_wire = found.communication.wire_bytes / LINK_BYTES_PER_SECOND
+    assert split["exposed_communication"] + split["straggler_wait"] == pytest.approx(on_the_wire, rel=WITHIN)
     assert 1 < gains["communication.compression.method: bf16"] < gains["communication.compression.method: powersgd"]
 
 
@@ -102,6 +116,17 @@ def test_a_batch_spread_too_thin_is_named(runs: Path, tmp_path: Path) -> None:
     cell = reported(alone, runs / "small-batch")[-1]
     assert cell["scaling_efficiency"] < 0.7
     assert first_cause(cell)["kind"] == "batch-too-small"
+
+
+def test_a_clock_that_was_put_forward_is_in_no_figure(runs: Path) -> None:
+    """On the last rank, by two hours, in the sixth of eight steps."""
+    found = read_measurement(runs / "clock-jump" / "measurement.json")
+    assert (found.steps.trained, found.steps.timed) == (8, 5)
+    split, traffic = found.time_split, found.communication
+    assert split is not None and traffic is not None and found.micro_step_seconds is not None
+    longest = (found.step_seconds.maximum, found.micro_step_seconds.maximum, traffic.communication_seconds)
+    assert max(seconds or 0.0 for seconds in (*longest, split.compute, split.straggler_wait)) < 3600
+    assert any(note.startswith(f"rank {size_of(runs) - 1}: step 6 took up to 7,200 s") for note in found.notes)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,9 +16,11 @@ from in_one_group import settings_in_one_group
 import gradwire.train.engines.native
 import gradwire.train.feed
 import gradwire.train.model
-from gradwire.train.run import train_in_group
+from gradwire.train import run as train_run
 
 SLEEP_SECONDS = 0.15
+# An hour and more is what the meter can tell from a slow step.
+JUMP_SECONDS = 7200.0
 # 10 Mbit/s, of gradients in one direction.
 LINK_BYTES_PER_SECOND = 1.25e6
 
@@ -65,11 +68,39 @@ def throttled(register: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+class JumpingClock:
+    """A clock that is put forward by two hours in the middle of the step after the `steps`th, and stays so."""
+
+    def __init__(self, steps: int) -> None:
+        self._steps_left = steps
+
+    def __call__(self) -> float:
+        return time.perf_counter() + (JUMP_SECONDS if self._steps_left < 0 else 0.0)
+
+    def count(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `function`, which is called once in each step, with this clock counting its calls."""
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            self._steps_left -= 1
+            return function(*arguments, **options)
+
+        return call
+
+
 @contextmanager
 def planted(cause: str, rank: int) -> Iterator[None]:
-    """Slow down what `cause` names: reading samples on every rank, forward passes on the last one, or the link."""
-    feed, model, native = gradwire.train.feed, gradwire.train.model, gradwire.train.engines.native
+    """Slow down what `cause` names: reading samples on every rank, forward passes on the last one, or the link.
+
+    Or put the clock of the last rank forward.
+    """
+    feed, model, native, run = gradwire.train.feed, gradwire.train.model, gradwire.train.engines.native, train_run
     cut, forward, register = feed.cut, model.LossModel.forward, native.register_communication
+    train, stopwatch = run.train, run.Stopwatch
+    if cause == "clock-jump" and rank == torch.distributed.get_world_size() - 1:
+        clock = JumpingClock(steps=5)
+        model.LossModel.forward = clock.count(forward)
+        run.train = partial(train, clock=clock)
+        run.Stopwatch = lambda device, _: stopwatch(device, clock)
     if cause == "slow-loader":
         feed.cut = slowed(cut)
     if cause == "straggler" and rank == torch.distributed.get_world_size() - 1:
@@ -78,8 +109,9 @@ def planted(cause: str, rank: int) -> Iterator[None]:
         native.register_communication = throttled(register)
     yield
     feed.cut, model.LossModel.forward, native.register_communication = cut, forward, register
+    run.train, run.Stopwatch = train, stopwatch
 
 
 for setting, device in settings_in_one_group():
     with planted(setting.folder.name, setting.place.rank):
-        train_in_group(setting, device, setting.folder)
+        train_run.train_in_group(setting, device, setting.folder)

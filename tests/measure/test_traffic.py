@@ -19,28 +19,28 @@ def step(payload_bytes: int, seconds: float | None = 0.5, exposed: float | None 
     )
 
 
-def test_means_leave_out_the_warmup() -> None:
-    found = mean_traffic([step(100, 9.0), step(10, 0.25), step(20, 0.75)], warmup_steps=1)
+def test_means_leave_out_the_warmup_and_what_a_clock_spoilt() -> None:
+    found = mean_traffic([step(100, 9.0), step(10, 0.25), step(20, 0.75), step(90, 90.0)], timed=[1, 2])
     assert found == Traffic(gradient_bytes=100, payload_bytes=15, wire_bytes=30, communication_seconds=0.5)
 
 
 @pytest.mark.parametrize("steps", [[], [step(10)]])
 def test_without_a_timed_step_there_is_none(steps: list[StepTraffic]) -> None:
-    assert mean_traffic(steps, warmup_steps=1) is None
+    assert mean_traffic(steps, timed=[]) is None
 
 
 def test_seconds_that_one_step_lacks_are_the_means_of_the_others() -> None:
-    found = mean_traffic([step(10, None), step(10, 0.4, 0.1), step(10, 0.6, 0.15)], warmup_steps=0)
+    found = mean_traffic([step(10, None), step(10, 0.4, 0.1), step(10, 0.6, 0.15)], timed=[0, 1, 2])
     assert found is not None
     assert (found.communication_seconds, found.exposed_seconds, found.overlap_fraction) == (0.5, 0.125, 0.75)
 
 
 def test_overlap_is_not_known_without_both_times() -> None:
     for steps in ([step(10, None, 0.1)], [step(10, 0.5)], [step(10, 0.0, 0.0)]):
-        found = mean_traffic(steps, warmup_steps=0)
+        found = mean_traffic(steps, timed=[0])
         assert found is not None
         assert found.overlap_fraction is None
-    more_than_all = mean_traffic([step(10, 0.1, 0.2)], warmup_steps=0)
+    more_than_all = mean_traffic([step(10, 0.1, 0.2)], timed=[0])
     assert more_than_all is not None
     assert more_than_all.overlap_fraction == 0
 

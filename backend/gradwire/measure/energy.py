@@ -24,7 +24,7 @@ class DeviceEnergy:
 
 
 def energy_of(readings: Sequence[DeviceEnergy | None], *, tokens: int) -> Energy:
-    """Return the energy of all devices, for `tokens` timed tokens; null, with the reason, where one is not known.
+    """Return the energy of all devices, for the `tokens` of its steps; null, with the reason, where one is not known.
 
     Joules are the sum over devices, watts the mean of a device. What else the machine takes is not in it.
     """

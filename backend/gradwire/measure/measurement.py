@@ -80,12 +80,12 @@ def build_measurement(
         throughput=throughput,
         step_seconds=step_times([rank.step_seconds for rank in ranks], timed=totals.timed),
         micro_step_seconds=micro_step_times(micro_steps),
-        communication=mean_traffic(traffic, warmup_steps=warmup),
+        communication=mean_traffic(traffic, timed=totals.timed),
         buckets=buckets,
         time_split=time_split,
         bubble=_bubble(plan, time_split),
         memory=memory_of(ranks),
-        energy=energy_of([rank.energy for rank in ranks], tokens=throughput.timed_tokens),
+        energy=energy_of([rank.energy for rank in ranks], tokens=sum(totals.tokens[warmup:])),
         utilization=utilization_of(
             plan, hardware.device_name, throughput.tokens_per_second_per_rank, measured_peak=measured_peak
         ),

@@ -23,12 +23,12 @@ _STANDS_OUT = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankLaps:
-    """One rank's seconds in each timed step, by what they were spent on; the lists are equally long.
+    """One rank's seconds in each step, by what they were spent on; the lists are equally long.
 
     `passes`: forward and backward, with the collectives that run in them; in a pipeline, only while the stage ran a
     chunk. `pipeline_bubble`: what a stage waited for others. `optimizer`: clipping and update. What is left of
     `step` belongs to none of them. `lone_passes`: the passes of further steps, in which no gradient was sent; empty
-    where there were no such steps. `micro_steps`: each micro-step's passes, step after step; empty in a pipeline.
+    where there were no such steps. `micro_steps`: the passes of each step's micro-steps; none in a pipeline.
     """
 
     step: list[float]
@@ -37,11 +37,23 @@ class RankLaps:
     pipeline_bubble: list[float]
     optimizer: list[float]
     lone_passes: list[float]
-    micro_steps: list[float] = field(default_factory=list)
+    micro_steps: list[list[float]] = field(default_factory=list)
+
+    def of(self, steps: Sequence[int]) -> RankLaps:
+        """Return the laps of `steps` alone, counted from 0: those that a timing may rest on."""
+        return RankLaps(
+            step=[self.step[step] for step in steps],
+            input_wait=[self.input_wait[step] for step in steps],
+            passes=[self.passes[step] for step in steps],
+            pipeline_bubble=[self.pipeline_bubble[step] for step in steps],
+            optimizer=[self.optimizer[step] for step in steps],
+            lone_passes=self.lone_passes,
+            micro_steps=[self.micro_steps[step] for step in steps] if self.micro_steps else [],
+        )
 
 
 def split_time(ranks: Sequence[RankLaps], collectives: Collectives) -> TimeSplit | None:
-    """Return the mean timed step, split, as the median rank spent it; None where no step was timed.
+    """Return the mean step of `ranks`, split, as the median rank spent it; None without a step. Give timed steps only.
 
     The step is the slowest rank's in each step, as in a measurement, and its parts sum to it. A rank's own time is its
     wait for input plus its passes without collectives; the median rank is the one in the middle by its own time, the

@@ -27,20 +27,20 @@ class StepTraffic:
     exposed_seconds: float | None = None
 
 
-def mean_traffic(steps: Sequence[StepTraffic], *, warmup_steps: int) -> Traffic | None:
-    """Return the mean over the steps after the first `warmup_steps`; None where there are none.
+def mean_traffic(steps: Sequence[StepTraffic], *, timed: Sequence[int]) -> Traffic | None:
+    """Return the mean over the `timed` ones of `steps`, counted from 0; None where nobody counted, or none is timed.
 
     Seconds are the means of those steps that have them.
     """
-    timed = steps[warmup_steps:]
-    if not timed:
+    if not steps or not timed:
         return None
-    communication = _mean_of_known([step.communication_seconds for step in timed])
-    exposed = _mean_of_known([step.exposed_seconds for step in timed])
+    counted = [steps[step] for step in timed]
+    communication = _mean_of_known([step.communication_seconds for step in counted])
+    exposed = _mean_of_known([step.exposed_seconds for step in counted])
     return Traffic(
-        gradient_bytes=_mean([step.gradient_bytes for step in timed]),
-        payload_bytes=_mean([step.payload_bytes for step in timed]),
-        wire_bytes=_mean([step.wire_bytes for step in timed]),
+        gradient_bytes=_mean([step.gradient_bytes for step in counted]),
+        payload_bytes=_mean([step.payload_bytes for step in counted]),
+        wire_bytes=_mean([step.wire_bytes for step in counted]),
         communication_seconds=communication,
         exposed_seconds=exposed,
         overlap_fraction=None if exposed is None or not communication else max(0.0, 1 - exposed / communication),

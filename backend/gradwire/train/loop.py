@@ -49,7 +49,7 @@ class History:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trained:
-    """What one rank's training left: its meter, the history, the laps of the timed steps, notes for a reader.
+    """What one rank's training left: its meter, the history, the laps of all steps, notes for a reader.
 
     `collectives` says whether the passes' communication could be turned off; see `gradwire.measure.time_split`.
     """
@@ -121,12 +121,10 @@ def train(
     if writer is not None and engine.lone_step is not None and plan.batch.data_parallel_size > 1:
         log("a few more steps without communication, to tell it from compute; they count for nothing else")
     collectives, lone_passes = _lone_passes(plan, engine, feed, stopwatch, meter.timed_steps)
-    seconds = list(meter.step_seconds[warmup:])
-    timed_micro_steps = [passes for step_passes in micro_steps[warmup:] for passes in step_passes]
     return Trained(
         meter=meter,
         history=history,
-        laps=rank_laps(seconds, laps[warmup:], lone_passes, timed_micro_steps),
+        laps=rank_laps(list(meter.step_seconds), laps, lone_passes, micro_steps),
         collectives=collectives,
         notes=engine.notes,
         buckets=engine.buckets,
@@ -197,9 +195,9 @@ def _lone_passes(
 
 
 def rank_laps(
-    step: list[float], laps: list[dict[Part, float]], lone_passes: list[float], micro_steps: list[float]
+    step: list[float], laps: list[dict[Part, float]], lone_passes: list[float], micro_steps: list[list[float]]
 ) -> RankLaps:
-    """Return a rank's laps, part by part, from those of its timed steps."""
+    """Return a rank's laps, part by part, from those of its steps."""
     return RankLaps(
         step=step,
         input_wait=[lap["input_wait"] for lap in laps],

@@ -21,7 +21,7 @@ from gradwire.measure.measurement import build_measurement, write_measurement
 from gradwire.measure.nvml import EnergyCounter, device_facts
 from gradwire.measure.steps import STEPS_FILE, StepWriter
 from gradwire.measure.time_split import Collectives, RankLaps, split_time
-from gradwire.measure.totals import RankRecord
+from gradwire.measure.totals import RankRecord, totals_of
 from gradwire.train.checkpoint import CHECKPOINTS, Resumed, load_checkpoint, save_checkpoint
 from gradwire.train.communication.roll_call import begin_roll_call
 from gradwire.train.data import order_samples, read_text
@@ -200,10 +200,12 @@ def _measure(
     notes: list[str],
     device: Any,
 ) -> Measurement:
-    history = trained.history
+    history, records = trained.history, [record for record, _ in gathered]
+    timed = totals_of(records, warmup_steps=setting.plan.recipe.measurement.warmup_steps).timed
+    laps = [each.of(timed) for _, each in gathered]
     return build_measurement(
         setting.plan,
-        [record for record, _ in gathered],
+        records,
         losses=history.losses,
         gradient_norms=history.gradient_norms,
         learning_rates=history.learning_rates,
@@ -213,8 +215,8 @@ def _measure(
         hardware=hardware(device_name(device), device=device_facts(device_uuid(device))),
         notes=notes,
         traffic=history.traffic,
-        micro_steps=[laps.micro_steps for _, laps in gathered],
+        micro_steps=[[seconds for step in each.micro_steps for seconds in step] for each in laps],
         measured_peak=_run_peak(setting, device),
         buckets=trained.buckets,
-        time_split=split_time([laps for _, laps in gathered], trained.collectives),
+        time_split=split_time(laps, trained.collectives),
     )

@@ -54,7 +54,8 @@ class Stopwatch:
         return found
 
     def _between(self, before: Any, reading: Any) -> float:
-        return float(before.elapsed_time(reading) / 1000 if self._is_cuda else reading - before)
+        # A clock that was put back lets no time pass here, as in the meter, which leaves the step out.
+        return max(0.0, float(before.elapsed_time(reading) / 1000 if self._is_cuda else reading - before))
 
     def _read(self) -> Any:
         if not self._is_cuda:

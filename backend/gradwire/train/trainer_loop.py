@@ -81,12 +81,10 @@ def train_with_trainer(
         if is_ddp
         else None
     )
-    warmup = plan.recipe.measurement.warmup_steps
-    timed_micro_steps = [seconds for step in steps.micro_steps[warmup:] for seconds in step]
     return Trained(
         meter=steps.meter,
         history=steps.history,
-        laps=rank_laps(list(steps.meter.step_seconds[warmup:]), steps.laps[warmup:], [], timed_micro_steps),
+        laps=rank_laps(list(steps.meter.step_seconds), steps.laps, [], steps.micro_steps),
         collectives="none" if plan.batch.data_parallel_size == 1 else "inseparable",
         notes=(f"the Trainer's distributed type: {kind}",),
         buckets=buckets,
