@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -57,6 +58,7 @@ def test_a_plain_script_is_measured_and_its_exit_code_passed_on(tmp_path: Path) 
     assert found.steps.excluded_seconds > 0
     log = read_steps(tmp_path / "run")
     assert [step.tokens for step in log.steps] == [0] + [80] * 11
+    assert "pass --layers and --hidden-size" in str(found.utilization.reason)
     split = found.time_split
     assert split is not None
     assert found.step_seconds.mean == pytest.approx(
@@ -81,6 +83,29 @@ def test_two_ranks_of_torchrun_are_one_run(tmp_path: Path) -> None:
     assert "2 process(es) on cpu" in ended.output
 
 
+def test_ranks_that_share_a_batch_count_it_once_on_a_real_mesh(tmp_path: Path) -> None:
+    """Two data-parallel groups of two tensor-parallel ranks: what four processes count is what two groups trained."""
+    words = ("torchrun", "--standalone", "--nproc-per-node", "4", SCRIPTS / "several_dimensions.py", tmp_path)
+    ended, found = measure(tmp_path / "run", *words)
+    ended.check()
+    counted = [json.loads((tmp_path / f"counted-{rank}.json").read_text(encoding="utf-8")) for rank in range(4)]
+    # A batch is 3 sequences of 8 tokens. Ranks 0 and 1 train one, 2 and 3 the other; the first of each counts it.
+    assert [each["tokens"] for each in counted] == [[24] * 6, [0] * 6, [24] * 6, [0] * 6]
+    assert [each["samples"] for each in counted] == [[3] * 6, [0] * 6, [3] * 6, [0] * 6]
+    assert counted[0]["loss"] == pytest.approx(counted[1]["loss"])
+    assert counted[0]["loss"] != pytest.approx(counted[2]["loss"])
+    # A rate over all ranks is that of one of them times four, although two count nothing.
+    rates = counted[3]["rates"]
+    assert rates == counted[0]["rates"]
+    assert rates["throughput/tokens_per_sec"] == pytest.approx(4 * rates["throughput/device/tokens_per_sec"])
+    assert rates["throughput/tokens_per_sec"] == pytest.approx(8 * rates["throughput/samples_per_sec"])
+    # Context parallel: each group's sequences once, and each rank's slice of their tokens.
+    assert [each["slices"] for each in counted] == [[3, 12], [0, 12], [3, 12], [0, 12]]
+    # The same from outside, by the meshes that the parameters lie on.
+    assert (found.throughput.timed_samples, found.throughput.timed_tokens) == (3 * 6, 3 * 48)
+    assert found.workload.model == "Net with 1,392 parameters"
+
+
 def test_accelerate_launch_with_padding(tmp_path: Path) -> None:
     launch = "accelerate launch --num_processes 2 --multi_gpu --num_machines 1 --mixed_precision no --dynamo_backend no"
     words = (*launch.split(), "--main_process_port", "0", SCRIPTS / "accelerated.py")
@@ -92,7 +117,8 @@ def test_accelerate_launch_with_padding(tmp_path: Path) -> None:
 
 
 def test_the_trainer_whose_evaluation_and_checkpoints_are_in_no_step(tmp_path: Path) -> None:
-    ended, found = measure(tmp_path / "run", *TORCHRUN, SCRIPTS / "trainer.py", tmp_path)
+    peak = ("--peak-flops", "1e15")
+    ended, found = measure(tmp_path / "run", *TORCHRUN, SCRIPTS / "trainer.py", tmp_path, options=peak)
     ended.check()
     assert ended.output.count(" done") == 2
     assert (found.world.world_size, found.steps.trained, found.backend) == (2, 8, "accelerate")
@@ -100,6 +126,11 @@ def test_the_trainer_whose_evaluation_and_checkpoints_are_in_no_step(tmp_path: P
     assert found.steps.excluded_seconds is not None
     assert found.steps.excluded_seconds > 0
     assert found.workload.model.startswith("GPT2LMHeadModel with ")
+    # The model's own sizes, and those of its sequences: nothing was given but the peak.
+    assert found.utilization.mfu is not None
+    assert found.utilization.mfu * 1e15 == pytest.approx(found.utilization.model_flops_per_second_per_rank)
+    assert "L 1, h 8, s 8; attention whole" in str(found.utilization.flops_formula)
+    assert found.utilization.hfu == found.utilization.mfu
 
 
 def test_a_command_without_training_is_left_alone(tmp_path: Path) -> None:

@@ -14,11 +14,23 @@ from gradwire.documents.measurement_schema import Energy, Hardware
 from gradwire.launch.watched import Watched
 from gradwire.measure.document import document_text
 from gradwire.measure.marks import Mark
-from gradwire.measure.rank_log import RankFacts, RankLog, RankReader, RankStart, RankStep, RankSubject, RankWriter
+from gradwire.measure.rank_log import (
+    RankFacts,
+    RankLog,
+    RankReader,
+    RankShape,
+    RankStart,
+    RankStep,
+    RankSubject,
+    RankWriter,
+)
 from gradwire.measure.steps import read_steps
 from gradwire.measure.watched import finished_steps, missing_ranks, one_run, watched_measurement
 
+SHAPE = RankShape(parameters=10, embedding_parameters=4, layers=2, hidden_size=3, output_parameters=1, reason=None)
 SUBJECT = RankSubject(
+    shape=SHAPE,
+    products="bf16",
     model="Net with 10 parameters",
     optimizer="AdamW",
     precision="bf16 parameters",

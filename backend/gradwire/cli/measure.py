@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradwire.cli.folders import plain_name, reserved_folder
-from gradwire.cli.options import add_json, folder_path, positive_integer
+from gradwire.cli.options import add_json, folder_path, positive_integer, positive_number
 from gradwire.cli.output import note, plain, say, say_json
 from gradwire.errors import UsageError
 
 if TYPE_CHECKING:
     from gradwire.documents.measurement_schema import Measurement, TimeSplit
+    from gradwire.measure.watched_utilization import GivenFigures
 
 DESCRIPTION = """\
 Run your own training command, as you would without Gradwire, and measure it:
@@ -26,6 +27,7 @@ summary goes to stderr. What cannot be seen from outside is said."""
 EXAMPLES = """\
   gradwire measure -- python train.py --epochs 2
   gradwire measure --out runs/two -- torchrun --nproc-per-node 2 train.py
+  gradwire measure --layers 24 --hidden-size 2048 -- python own_model.py
   gradwire measure --tracker tensorboard -- python train.py
   gradwire measure -- accelerate launch --config_file a.yaml train.py
   gradwire measure -- deepspeed train.py --deepspeed_config ds.json
@@ -54,6 +56,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="also log each step there: tensorboard, wandb (offline), mlflow, trackio, prometheus; again for more",
     )
+    group = parser.add_argument_group("for the MFU, where it cannot be seen (its reason says what is missing)")
+    group.add_argument("--layers", type=positive_integer, metavar="L", help="layers with attention in the model")
+    group.add_argument("--hidden-size", type=positive_integer, metavar="H", help="heads x head size in each of them")
+    group.add_argument(
+        "--flops-per-token", type=positive_number, metavar="F", help="model FLOPs per token, forward and backward"
+    )
+    group.add_argument(
+        "--peak-flops",
+        type=positive_number,
+        metavar="P",
+        help="dense FLOP/s of one device in the data type of the products, such as 989e12; else the vendor's, or what "
+        "GRADWIRE_PEAK names",
+    )
     add_json(parser)
     parser.set_defaults(program=None)
 
@@ -70,11 +85,27 @@ def run(arguments: argparse.Namespace) -> int:
         return _run_in(folder, arguments)
 
 
+def _given(arguments: argparse.Namespace) -> GivenFigures:
+    from gradwire.measure.matmul_peak import PEAK_VARIABLE, read_matmul_peak
+    from gradwire.measure.watched_utilization import GivenFigures
+
+    if (arguments.layers is None) != (arguments.hidden_size is None):
+        raise UsageError("--layers and --hidden-size go together: attention takes 12 L h s FLOPs per token")
+    file = os.environ.get(PEAK_VARIABLE)
+    return GivenFigures(
+        flops_per_token=arguments.flops_per_token,
+        layers=arguments.layers,
+        hidden_size=arguments.hidden_size,
+        peak_flops=arguments.peak_flops,
+        measured_peak=read_matmul_peak(Path(file)) if file else None,
+    )
+
+
 def _run_in(folder: Path, arguments: argparse.Namespace) -> int:
     from gradwire.launch.attended import run_attended
     from gradwire.launch.watched import Watched
 
-    watched = Watched(folder, trackers=arguments.tracker)
+    watched = Watched(folder, trackers=arguments.tracker, given=_given(arguments))
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(_STARTUP), os.environ.get("PYTHONPATH")])),

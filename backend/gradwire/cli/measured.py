@@ -60,8 +60,8 @@ def _times(found: StepSeconds | MicroStepSeconds) -> str:
 def _utilization(found: Utilization) -> str:
     if found.reason is not None:
         return f"{ABSENT} ({found.reason})"
-    kind = "measured" if found.peak_kind == "measured" else "data sheet's"
-    hardware = "" if found.hfu == found.mfu else f" ({percent(found.hfu)} with what is recomputed)"
+    kind = {"measured": "measured", "given": "given"}.get(found.peak_kind or "", "data sheet's")
+    hardware = "" if found.hfu in (found.mfu, None) else f" ({percent(found.hfu)} with what is recomputed)"
     return f"{percent(found.mfu)}{hardware} of the {kind} peak, {(found.peak_flops_per_second or 0) / 1e12:.4g} TFLOP/s"
 
 

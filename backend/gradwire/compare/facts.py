@@ -80,7 +80,9 @@ def _utilization(run: Measurement) -> str:
     counted = "" if found.flops_formula is None else f"; FLOPs per token {found.flops_formula}"
     if found.mfu is None:
         return f"none: {found.reason}"
-    kind = "a measured peak" if found.peak_kind == "measured" else "the data sheet's dense peak"
+    kind = {"measured": "a measured peak", "given": "a given peak"}.get(
+        found.peak_kind or "", "the data sheet's dense peak"
+    )
     source = "" if found.peak_source is None else f" ({found.peak_source})"
     return f"of {kind} of {(found.peak_flops_per_second or 0) / 1e12:.4g} TFLOP/s per device{source}{counted}"
 

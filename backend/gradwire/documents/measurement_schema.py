@@ -200,7 +200,7 @@ class Energy(Struct, frozen=True, kw_only=True):
     joules: float | None
     """Sum over all devices; null where a device does not report it."""
     joules_per_token: float | None
-    """joules / timed_tokens; null without tokens."""
+    """joules over the tokens of all steps after the warm-up; null without tokens."""
     mean_watts_per_device: float | None
     """joules per second and device."""
     reason: str | None
@@ -235,8 +235,8 @@ class Utilization(Struct, frozen=True, kw_only=True):
     """Model FLOPs per token, forward and backward; null where the recipe has no model."""
     flops_formula: str | None = None
     """How flops_per_token was counted, with its numbers."""
-    peak_kind: Literal["data-sheet", "measured"] | None = None
-    """Where peak_flops_per_second is from: the vendor, or matrix products measured on such a device; null without a peak."""
+    peak_kind: Literal["data-sheet", "measured", "given"] | None = None
+    """Where peak_flops_per_second is from: the vendor, matrix products measured on such a device, or whoever gave it by hand; null without a peak."""
     peak_source: str | None = None
     """The vendor's document, or what was measured; null without a peak."""
 

@@ -17,6 +17,7 @@ from gradwire.measure.measurement import write_measurement
 from gradwire.measure.rank_log import FOLDER, SUFFIX, RankReader, RankStart
 from gradwire.measure.steps import STEPS_FILE, StepWriter
 from gradwire.measure.watched import finished_steps, missing_ranks, one_run, watched_measurement
+from gradwire.measure.watched_utilization import GivenFigures
 from gradwire.trackers.interface import Trackers, check_trackers, open_trackers
 from gradwire.trackers.names import step_figures
 
@@ -24,13 +25,14 @@ from gradwire.trackers.names import step_figures
 class Watched:
     """Reads what the ranks of one command write into `folder`, which it empties of an earlier run's results.
 
-    Each finished step goes to `trackers` as well. Raises UsageError where the folder cannot be written, and what
-    `check_trackers` raises.
+    Each finished step goes to `trackers` as well; `given` is what the person says of the model and the device. Raises
+    UsageError where the folder cannot be written, and what `check_trackers` raises.
     """
 
-    def __init__(self, folder: Path, *, trackers: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, *, trackers: Sequence[str] = (), given: GivenFigures | None = None) -> None:
         check_trackers(trackers)
         self._folder = folder
+        self._given = given or GivenFigures()
         self._tracker_names = trackers
         self._trackers = Trackers({}, say=sys.stderr.write)
         self.ranks = folder / FOLDER
@@ -93,6 +95,6 @@ class Watched:
                 self.ranks.rmdir()
             return None, why
         machine = hardware(logs[0].start.device_name)
-        measurement = watched_measurement(logs, hardware=machine, notes=notes)
+        measurement = watched_measurement(logs, hardware=machine, notes=notes, given=self._given)
         write_measurement(self._folder / MEASUREMENT_FILE, measurement)
         return measurement, None

@@ -186,7 +186,7 @@ def device_peak(device_name: str) -> DevicePeak | None:
 
 
 def peak_flops_per_second(device_name: str, precision: str) -> float | None:
-    """Return the dense peak of one device in FLOP/s for matrix products of a recipe's `training.precision`.
+    """Return the dense peak of one device in FLOP/s for products of a recipe's `training.precision`, or of a data type.
 
     None where the device is not in the table or has no unit for that data type.
     """
@@ -196,9 +196,9 @@ def peak_flops_per_second(device_name: str, precision: str) -> float | None:
     match precision:
         case "fp32":
             return peak.fp32
-        case "bf16-mixed" | "bf16-true":
+        case "bf16" | "bf16-mixed" | "bf16-true":
             return peak.bf16
-        case "fp16-mixed":
+        case "fp16" | "fp16-mixed":
             return peak.fp16
         case _:
             return None

@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from gradwire.measure.marks import Mark, StepParts, split_step
 
+Products = Literal["fp32", "tf32", "bf16", "fp16", "fp8"]
+
 FOLDER = "ranks"
 SUFFIX = ".jsonl"
 
@@ -53,8 +55,27 @@ class RankStep(Struct, frozen=True, kw_only=True, tag="step"):
         return split_step(self.marks, self.seconds)
 
 
+class RankShape(Struct, frozen=True, kw_only=True):
+    """What a model's FLOPs per token are counted from; None: it could not be told from the model.
+
+    `embedding_parameters` are those of tables that take part in no matrix product, `output_parameters` those of the
+    output projection, which gradient checkpointing does not compute again. `reason`: why no count of this kind is the
+    model's, whatever else is known of it; None where it is.
+    """
+
+    parameters: int
+    embedding_parameters: int
+    layers: int | None
+    hidden_size: int | None
+    output_parameters: int | None
+    reason: str | None
+
+
 class RankSubject(Struct, frozen=True, kw_only=True):
-    """What was trained, in the words of a measurement's workload; `model` None: it was not found."""
+    """What was trained, in the words of a measurement's workload; `model` None: it was not found.
+
+    `products` is the data type of its matrix products; None: it could not be told.
+    """
 
     model: str | None
     optimizer: str
@@ -62,6 +83,8 @@ class RankSubject(Struct, frozen=True, kw_only=True):
     strategy: str
     compile: bool
     gradient_checkpointing: bool
+    shape: RankShape
+    products: Products | None
 
 
 class RankFacts(Struct, frozen=True, kw_only=True, tag="facts"):

@@ -13,11 +13,11 @@ from gradwire.measure.peaks import device_peak, peak_flops_per_second
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Peak:
+class Peak:
     """FLOP/s to divide by, and where they are from."""
 
     flops_per_second: float
-    kind: Literal["data-sheet", "measured"]
+    kind: Literal["data-sheet", "measured", "given"]
     source: str
 
 
@@ -39,7 +39,7 @@ def utilization_of(
     size = plan.model_size
     tokens = tokens_per_second_per_rank
     achieved = None if size is None or tokens is None else size.flops_per_token * tokens
-    peak = _peak_of(plan, device_name, measured_peak)
+    peak = peak_of(plan.world.device, device_name, plan.recipe.training.precision, measured_peak)
     reason = None
     mfu = hfu = None
     if tokens is None:
@@ -52,7 +52,7 @@ def utilization_of(
         mfu = achieved / peak.flops_per_second
         hfu = hardware_flops_per_token(plan) * tokens / peak.flops_per_second
         if hfu > 1:
-            reason = _impossible(max(mfu, hfu), peak)
+            reason = impossible(max(mfu, hfu), peak)
             mfu = hfu = None
     known = None if isinstance(peak, str) else peak
     return Utilization(
@@ -81,8 +81,7 @@ def hardware_flops_per_token(plan: Plan) -> float:
         raise ValueError("the plan has no model")
     if not plan.recipe.training.gradient_checkpointing:
         return float(size.flops_per_token)
-    blocks = size.flops_per_token - 6 * model.vocab_size * model.hidden_size
-    return size.flops_per_token + blocks / 3
+    return with_recomputation(size.flops_per_token, output_parameters=model.vocab_size * model.hidden_size)
 
 
 def flops_formula(plan: Plan) -> str | None:
@@ -97,15 +96,25 @@ def flops_formula(plan: Plan) -> str | None:
     )
 
 
-def _peak_of(plan: Plan, device_name: str, measured: RunPeak | None) -> _Peak | str:
-    """The peak to divide by, or why there is none; the vendor's where there is one."""
-    device, precision = plan.world.device, plan.recipe.training.precision
+def with_recomputation(flops_per_token: float, *, output_parameters: int) -> float:
+    """Return the FLOPs per token of a model that runs the forward pass of its blocks twice; see above.
+
+    `output_parameters` are those of the projection after the blocks.
+    """
+    return flops_per_token + (flops_per_token - 6 * output_parameters) / 3
+
+
+def peak_of(device: str, device_name: str, precision: str, measured: RunPeak | None) -> Peak | str:
+    """Return the peak to divide by at `precision` (a recipe's, or a data type's name), or why there is none.
+
+    The vendor's where there is one, else the `measured` one.
+    """
     listed = device_peak(device_name) if device == "cuda" else None
     if listed is not None:
         rate = peak_flops_per_second(device_name, precision)
         if rate is None:
             return f"{device_name!r} has no matrix unit for {precision}"
-        return _Peak(flops_per_second=rate, kind="data-sheet", source=listed.source)
+        return Peak(flops_per_second=rate, kind="data-sheet", source=listed.source)
     if device == "cpu":
         why = "a cpu has no peak to divide by: it depends on the cores, their clock and their vector units"
     else:
@@ -115,11 +124,14 @@ def _peak_of(plan: Plan, device_name: str, measured: RunPeak | None) -> _Peak | 
     found = measured_rate(measured, device, device_name, precision)
     if isinstance(found, str):
         return f"{why}, and {found}"
-    return _Peak(flops_per_second=found.flops_per_second, kind="measured", source=rate_in_words(found, measured.peak))
+    return Peak(flops_per_second=found.flops_per_second, kind="measured", source=rate_in_words(found, measured.peak))
 
 
-def _impossible(share: float, peak: _Peak) -> str:
+def impossible(share: float, peak: Peak) -> str:
+    """Return what a `share` of `peak` above 1 means, and what to look at."""
     if peak.kind == "data-sheet":
         return impossible_share(share)
+    if peak.kind == "given":
+        return impossible_share(share, of="the given peak", also=", that the peak is dense and of one device")
     also = ", that the peak was measured while nothing else ran"
     return impossible_share(share, of="the measured peak", also=also)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from gradwire.documents.measurement_schema import Hardware, Measurement, Steps, Throughput, Utilization, Workload
+from gradwire.documents.measurement_schema import Hardware, Measurement, Steps, Throughput, Workload
 from gradwire.documents.plan_schema import World
 from gradwire.documents.step_schema import Step
 from gradwire.measure.clock_jumps import forward_jumps, jump_notes
@@ -19,12 +19,10 @@ from gradwire.measure.rank_log import RankLog
 from gradwire.measure.step_times import step_times
 from gradwire.measure.time_split import RankLaps, split_time
 from gradwire.measure.totals import RankRecord, Totals, memory_of, throughput_of, totals_of
+from gradwire.measure.watched_utilization import GivenFigures, watched_utilization
 
 _WITHOUT_MODEL = "the script's own"
-_NO_UTILIZATION = (
-    "the model is the command's own, so its FLOPs per token are not known; "
-    "gradwire.integrations.figures takes them in your own loop"
-)
+_NOTHING_GIVEN = GivenFigures()
 
 
 def one_run(logs: Sequence[RankLog]) -> tuple[list[RankLog], list[str]]:
@@ -83,11 +81,13 @@ def finished_steps(logs: Sequence[RankLog], *, after: int) -> list[Step]:
     ]
 
 
-def watched_measurement(logs: Sequence[RankLog], *, hardware: Hardware, notes: Sequence[str]) -> Measurement:
+def watched_measurement(
+    logs: Sequence[RankLog], *, hardware: Hardware, notes: Sequence[str], given: GivenFigures = _NOTHING_GIVEN
+) -> Measurement:
     """Return the measurement of the run whose every rank is in `logs`, in rank order, on this machine's `hardware`.
 
-    A step lies between two steps of the optimizer. Counts that no rank could tell make a rate None. Raises ValueError
-    where `logs` are not all ranks of a run.
+    A step lies between two steps of the optimizer. Counts that no rank could tell make a rate None; `given` is what the
+    person says of the model and the device. Raises ValueError where `logs` are not all ranks of a run.
     """
     why = missing_ranks(logs)
     if why is not None:
@@ -128,10 +128,8 @@ def watched_measurement(logs: Sequence[RankLog], *, hardware: Hardware, notes: S
             [_laps(log, totals.timed) for log in logs], "none" if start.world_size == 1 else "inseparable"
         ),
         memory=memory_of(ranks),
-        energy=energy_of([rank.energy for rank in ranks], tokens=throughput.timed_tokens),
-        utilization=Utilization(
-            model_flops_per_second_per_rank=None, peak_flops_per_second=None, mfu=None, hfu=None, reason=_NO_UTILIZATION
-        ),
+        energy=energy_of([rank.energy for rank in ranks], tokens=sum(totals.tokens[start.warmup_steps :])),
+        utilization=watched_utilization(logs, totals.timed, throughput, hardware.device_name, given),
         losses=[None] * trained,
         gradient_norms=[None] * trained,
         notes=[*notes, *_notes(logs, ranks, throughput)],
@@ -202,12 +200,13 @@ def _workload(logs: Sequence[RankLog], totals: Totals, device_name: str) -> Work
     first, facts = logs[0], logs[0].facts
     subject = facts.subject if facts else None
     steps = [first.steps[step] for step in totals.timed]
-    lengths = {step.slots / step.samples for step in steps if step.slots and step.samples}
+    # Over all ranks: one may count the sequences, and each its slice of them.
+    lengths = {totals.slots[step] / totals.samples[step] for step in totals.timed if totals.samples[step]} - {0.0}
     passes = round(median([step.passes for step in steps])) if steps else 1
     per_pass = [step.samples / step.passes for step in steps if step.samples and step.passes]
     return Workload(
         model=(subject.model if subject else None) or _WITHOUT_MODEL,
-        sequence_length=int(lengths.pop()) if len(lengths) == 1 else None,
+        sequence_length=_whole(lengths.pop()) if len(lengths) == 1 else None,
         precision=subject.precision if subject else "not known",
         optimizer=subject.optimizer if subject else "not known",
         batch_size_per_gpu=max(1, round(median(per_pass))) if per_pass else 1,
@@ -221,10 +220,14 @@ def _workload(logs: Sequence[RankLog], totals: Totals, device_name: str) -> Work
     )
 
 
+def _whole(length: float) -> int | None:
+    return int(length) if length.is_integer() else None
+
+
 def _notes(logs: Sequence[RankLog], ranks: Sequence[RankRecord], throughput: Throughput) -> list[str]:
     notes = [
-        "watched from outside: a step lies between two steps of the optimizer; loss, gradient norm, communication and "
-        "MFU are not seen"
+        "watched from outside: a step lies between two steps of the optimizer; loss, gradient norm and communication "
+        "are not seen"
     ]
     if throughput.samples_per_second is None and throughput.timed_seconds > 0:
         notes.append("what the model was given has no batch that could be counted: only steps were timed")

@@ -6,19 +6,22 @@ import os
 import resource
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import torch
 import torch.distributed
 
+from gradwire.integrations.attach.products import products_of
 from gradwire.integrations.attach.roots import called_candidates, is_compiled, roots_of, wrapped_by
+from gradwire.integrations.attach.shape import shape_of, size_of
 from gradwire.integrations.counts import Counts, count_of
-from gradwire.integrations.parallel import counts_here
+from gradwire.integrations.parallel import counts_here, parameters_count_here
 from gradwire.measure.nvml import EnergyCounter
-from gradwire.measure.rank_log import RankFacts, RankStart, RankSubject
+from gradwire.measure.rank_log import Products, RankFacts, RankStart, RankSubject
 from gradwire.train.facts import device_name, device_uuid, read_versions
 
 See = Callable[[Callable[[], "tuple[bool, Counts | None] | None"]], None]
@@ -40,6 +43,7 @@ class Subject:
         self._counted: weakref.ref[torch.nn.Module] | None = None
         self._is_found = False
         self._wrapped: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self._followed = 0
         self.device = torch.device("cpu")
         self.follow(stepped)
         self.energy = EnergyCounter(device_uuid(self.device))
@@ -48,11 +52,20 @@ class Subject:
         """Watch the model of `stepped` from now on."""
         roots = [stepped] if self._is_engine else roots_of(stepped)
         parameters = _parameters(stepped, is_engine=self._is_engine)
-        mesh = _mesh(parameters)
-        self._counts_batches, self._counts_slices = counts_here(mesh), counts_here(mesh, given_slices=True)
+        strategy = _strategy(stepped, roots, is_engine=self._is_engine)
+        self._counts_batches, self._counts_slices = (
+            _counts_here(parameters, is_sharded_data=strategy == "fsdp", given_slices=slices)
+            for slices in (False, True)
+        )
         self._counted, self._is_found = None, bool(roots)
+        self._followed += 1
+        self._stepped = weakref.ref(stepped)
         self.device = parameters[0].device if parameters else self.device
-        self._described = _described(stepped, roots, parameters, is_engine=self._is_engine)
+        self._described = _described(stepped, roots, parameters, strategy, is_engine=self._is_engine)
+        if self._followed > 1:
+            several = "several models were trained one after the other"
+            shape = msgspec.structs.replace(self._described.shape, reason=several)
+            self._described = msgspec.structs.replace(self._described, shape=shape)
         for root in roots:
             for module in [root] if self._is_engine else called_candidates(root):
                 self._hooks[module] = module.register_forward_pre_hook(self._called, with_kwargs=True)
@@ -93,6 +106,15 @@ class Subject:
             notes=self._notes(optimizers),
         )
 
+    def _see_products(self, model: torch.nn.Module) -> None:
+        """Note the data type of the products, in the first call that trains: a context around it may set it."""
+        stepped = self._stepped()
+        if stepped is None:
+            return
+        parameters = _parameters(stepped, is_engine=self._is_engine)
+        found: Products | None = products_of(stepped, list(model.modules()), parameters, is_engine=self._is_engine)
+        self._described = msgspec.structs.replace(self._described, products=found)
+
     def _called(self, model: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._tell(lambda: self._see(model, arguments, named))
 
@@ -118,6 +140,7 @@ class Subject:
                 self._hooks.pop(module).remove()
         if model.training:
             self._counted = weakref.ref(model)
+            self._see_products(model)
 
     def _shares(self, found: Counts) -> Counts:
         return Counts(
@@ -134,6 +157,8 @@ class Subject:
 
     def _notes(self, optimizers: int) -> list[str]:
         notes = []
+        if self._followed > 1:
+            notes.append(f"{self._followed} models were trained one after the other; what is said is of the last")
         if optimizers > 1:
             notes.append(f"{optimizers} optimizers stepped; a step is one of the first that did")
         if self._counted is None:
@@ -142,14 +167,16 @@ class Subject:
         return notes
 
 
-def _described(stepped: Any, roots: list[Any], parameters: list[Any], *, is_engine: bool) -> RankSubject:
+def _described(stepped: Any, roots: list[Any], parameters: list[Any], strategy: str, *, is_engine: bool) -> RankSubject:
     inner = [[root, *wrapped_by(root)][-1] for root in roots]
     optimizer = getattr(stepped, "basic_optimizer", None) or stepped.optimizer if is_engine else stepped
     return RankSubject(
-        model=", ".join(f"{type(model).__name__} with {_size(model):,} parameters" for model in inner) or None,
+        model=", ".join(f"{_kind(model)} with {_size(model):,} parameters" for model in inner) or None,
+        shape=shape_of(inner, is_pipeline=_is_pipeline(stepped, parameters)),
+        products=None,
         optimizer=type(optimizer).__name__,
         precision=_precision(parameters),
-        strategy=_strategy(stepped, roots, is_engine=is_engine),
+        strategy=strategy,
         compile=any(is_compiled(module) for root in roots for module in root.modules()),
         gradient_checkpointing=any(
             # The name that transformers' modules have.
@@ -174,17 +201,34 @@ def _parameters(stepped: Any, *, is_engine: bool) -> list[Any]:
     return [parameter for group in stepped.param_groups for parameter in group["params"]]
 
 
-def _mesh(parameters: list[Any]) -> Any:
-    """The device mesh that says which ranks share a batch: Accelerate's, else that of a sharded parameter."""
+def _counts_here(parameters: list[Any], *, is_sharded_data: bool, given_slices: bool) -> bool:
+    """Whether this rank counts: by Accelerate's device mesh, else by those that the parameters lie on."""
     state = sys.modules.get("accelerate.state")
     if state is not None and state.AcceleratorState._shared_state:
-        return getattr(state.AcceleratorState(), "device_mesh", None)
-    return next((parameter.device_mesh for parameter in parameters if hasattr(parameter, "device_mesh")), None)
+        mesh = getattr(state.AcceleratorState(), "device_mesh", None)
+        if mesh is not None:
+            return counts_here(mesh, given_slices=given_slices)
+    return parameters_count_here(parameters, is_sharded_data=is_sharded_data, given_slices=given_slices)
+
+
+def _is_pipeline(stepped: Any, parameters: list[Any]) -> bool:
+    names = {name for each in parameters if hasattr(each, "device_mesh") for name in _root_names(each.device_mesh)}
+    # The kind of engine that DeepSpeed makes of a PipelineModule.
+    return bool(names & {"pp", "pipeline"}) or any(kind.__name__ == "PipelineEngine" for kind in type(stepped).__mro__)
+
+
+def _root_names(mesh: Any) -> Sequence[str]:
+    return mesh._get_root_mesh().mesh_dim_names or ()
+
+
+def _kind(model: torch.nn.Module) -> str:
+    """The class of a model; fully_shard makes one of its own from it, named FSDP and what it was."""
+    kinds = [kind.__name__ for kind in type(model).__mro__]
+    return next(name for name in kinds if not name.startswith("FSDP")) if "FSDPModule" in kinds else kinds[0]
 
 
 def _size(model: torch.nn.Module) -> int:
-    # ds_numel: what DeepSpeed has put away elsewhere.
-    return sum(int(getattr(parameter, "ds_numel", parameter.numel())) for parameter in model.parameters())
+    return sum(size_of(parameter) for parameter in model.parameters())
 
 
 def _precision(parameters: list[Any]) -> str:
