@@ -246,3 +246,15 @@ def test_every_written_key_has_one_entry() -> None:
         if not member.node.members
     ]
     assert sorted(entries) == sorted(written)
+
+
+def test_a_schedule_that_accelerate_cannot_keep_comes_as_the_nearest_one() -> None:
+    late = {"total_num_steps": 100, "warmup_num_steps": 10, "warmup_type": "linear", "warmup_max_lr": 2e-4}
+    one = job(_with(scheduler={"type": "WarmupDecayLR", "params": late}), accelerate=PAIR_YAML)
+    with pytest.raises(CannotImport, match=r"the nearest.*scheduler\.type: linear.*warmup_steps: 10"):
+        import_job(one)
+    recipe, entries, _ = import_(one, allow_lossy=True)
+    schedule = recipe.training.scheduler
+    assert (schedule.type, schedule.warmup_steps, schedule.total_steps) == ("linear", 10, 100)
+    assert recipe.training.learning_rate == 2e-4
+    assert entries["scheduler.type"].outcome == "refused"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from gradwire.errors import CannotImport, CannotLower
@@ -16,7 +16,7 @@ from gradwire.importing.keeping import Kept, Values, Wanted
 from gradwire.importing.lowered import Target, lower_for, recipe_of
 from gradwire.importing.processes import Processes
 from gradwire.importing.reading_job import read_job
-from gradwire.importing.settling import fitting_schedule, settled, values_of
+from gradwire.importing.settling import fitting_schedule, nearest_schedule, settled, values_of, with_schedule
 from gradwire.importing.sharding_table import carry_fsdp
 from gradwire.importing.trainer_table import carry_trainer
 from gradwire.plan import Backend
@@ -54,10 +54,15 @@ def import_job(job: Job, *, allow_lossy: bool = False) -> Imported:
     carried = [*_carried(job, accelerate, deepspeed, batch, processes), *processes.carried]
     target = _target(job, accelerate, values_of(carried), processes)
     schedule = fitting_schedule(deepspeed, batch, carried, target)
-    carried = [*(each for each in carried if each.path not in {new.path for new in schedule}), *schedule]
+    carried = with_schedule(carried, schedule)
     wanted = tuple(_wanted(accelerate, deepspeed, batch, target, carried))
     carried, values, kept = settled(carried, wanted, target)
     kept += _lost_optimizer_keys(deepspeed, target, carried)
+    if any(_is_lost_scheduler(each) for each in kept):
+        nearest = nearest_schedule(deepspeed, batch, carried, target)
+        kept = [_explained(each, nearest) for each in kept]
+        carried = with_schedule(carried, nearest)
+        values = {**values, **values_of(nearest)}
     readings = [each for each in (deepspeed, accelerate.reading if accelerate else None) if each is not None]
     entries = account(job, readings, carried, kept, processes.launch_words)
     refused = [each for each in entries if each.outcome == "refused"]
@@ -156,6 +161,24 @@ def _lost_optimizer_keys(deepspeed: Reading | None, target: Target, carried: Ite
         if path != "optimizer.type" or target.backend == "accelerate"
         if not same(effective.value, default_of(path, deepspeed.values))
     ]
+
+
+def _is_lost_scheduler(kept: Kept) -> bool:
+    return kept.refused is not None and kept.section == "deepspeed" and kept.effective.path.startswith("scheduler.")
+
+
+def _explained(kept: Kept, nearest: Sequence[Carried]) -> Kept:
+    """Return a refused key of the scheduler with what a recipe has instead; any other as it is."""
+    if not _is_lost_scheduler(kept):
+        return kept
+    if kept.effective.path != "scheduler.type":
+        return replace(kept, refused="as scheduler.type")
+    words = ", ".join(f"{each.path}: {each.value}" for each in nearest) or "training.scheduler.type: constant"
+    return replace(
+        kept,
+        refused="here the program moves the learning rate, as training.scheduler says, which has no warm-up by the "
+        f"logarithm and is never a step late; the nearest, which --allow-lossy takes: {words}",
+    )
 
 
 def _is_half(deepspeed: Reading) -> bool:

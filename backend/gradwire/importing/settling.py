@@ -89,20 +89,33 @@ def fitting_schedule(
     deepspeed: Reading | None, batch: Batch | None, carried: Sequence[Carried], target: Target
 ) -> list[Carried]:
     """Return the recipe's schedule that lowers to DeepSpeed's scheduler; nothing where there is none."""
-    if deepspeed is None or batch is None:
+    schedule = nearest_schedule(deepspeed, batch, carried, target)
+    if deepspeed is None or batch is None or not schedule:
         return []
-    before = comparable_deepspeed(deepspeed, batch)
-    schedule = list(carry_deepspeed_scheduler(before)) if "scheduler.type" in before else []
-    replaced = {each.path for each in schedule}
-    left, _ = _without_broken([*(each for each in carried if each.path not in replaced), *schedule], target)
-    recipe = recipe_of(values_of(left))
-    if not schedule or any(each not in left for each in schedule):
-        return []
+    recipe = recipe_of(values_of(with_schedule(carried, schedule)))
     alone = replace(target, backend="deepspeed")
     try:
         after = read_lowered(lower_for(recipe, alone, allow_lossy=True), recipe, alone).deepspeed or {}
     except CannotLower:
         return []
-    different = differing(before, after, default_of)
+    different = differing(comparable_deepspeed(deepspeed, batch), after, default_of)
     is_same = not any(path.startswith("scheduler.") or path == "optimizer.params.lr" for path in different)
     return schedule if is_same else []
+
+
+def nearest_schedule(
+    deepspeed: Reading | None, batch: Batch | None, carried: Sequence[Carried], target: Target
+) -> list[Carried]:
+    """Return the recipe's schedule of the same kind and steps as DeepSpeed's; nothing where a recipe has none."""
+    if deepspeed is None or batch is None:
+        return []
+    values = comparable_deepspeed(deepspeed, batch)
+    schedule = list(carry_deepspeed_scheduler(values)) if "scheduler.type" in values else []
+    left, _ = _without_broken(with_schedule(carried, schedule), target)
+    return schedule if all(each in left for each in schedule) else []
+
+
+def with_schedule(carried: Sequence[Carried], schedule: Sequence[Carried]) -> list[Carried]:
+    """Return what is carried, with `schedule` in the place of what is said of it."""
+    replaced = {each.path for each in schedule}
+    return [*(each for each in carried if each.path not in replaced), *schedule]
