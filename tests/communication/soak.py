@@ -3,7 +3,8 @@
     python -m tests.communication.soak --launches 5 --runs 50 --steps 50 --ranks 2
 
 starts 5 worlds one after the other, each of which trains 50 runs of 50 steps, with seven buckets, with unused
-parameters and after a resume in turn, and says how many ended cleanly.
+parameters and after a resume in turn, and says how many ended cleanly. With `--log FILE` the first rank adds a line
+to it after each run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from tests.communication.world import join_world, leave_world, start_ranks, wait_for
 
 VARIANTS = ("seven buckets", "unused parameters", "resumed")
-METHODS = ("powersgd", "powersgd-alternating", "int8", "topk", "bf16", "local-sgd", "local-sgd-int8")
+METHODS = ("powersgd", "powersgd-alternating", "int8", "topk", "bf16", "local-sgd", "local-sgd-int8", "fp16")
 
 
 def train_all(arguments: argparse.Namespace) -> None:
@@ -30,7 +31,11 @@ def train_all(arguments: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     for number in range(arguments.runs):
         variant, turn = VARIANTS[number % len(VARIANTS)], number // len(VARIANTS)
-        train(arguments.methods[turn % len(arguments.methods)], variant, arguments)
+        method, started = arguments.methods[turn % len(arguments.methods)], time.monotonic()
+        train(method, variant, arguments)
+        if arguments.log is not None and os.environ["RANK"] == "0":
+            with arguments.log.open("a", encoding="utf-8") as log:
+                log.write(f"run {number + 1}: {method}, {variant}, {time.monotonic() - started:.1f} s\n")
     leave_world()
 
 
@@ -72,16 +77,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--methods", nargs="+", default=METHODS)
     parser.add_argument("--kill-rank", type=int)
-    parser.add_argument("--timeout", type=float, default=30)
+    parser.add_argument("--timeout", type=float, default=30, help="seconds that a collective waits")
+    parser.add_argument("--limit", type=float, default=3600, help="seconds after which a world is killed")
+    parser.add_argument("--log", type=Path)
     arguments = parser.parse_args()
     if arguments.launches is None:
         train_all(arguments)
         return
     command = ["--runs", str(arguments.runs), "--steps", str(arguments.steps), "--methods", *arguments.methods]
+    command += ["--timeout", str(arguments.timeout)]
+    command += [] if arguments.log is None else ["--log", str(arguments.log)]
     wrong = []
     for number in range(arguments.launches):
         started = time.monotonic()
-        ended = launch(command, ranks=arguments.ranks, timeout=600)
+        ended = launch(command, ranks=arguments.ranks, timeout=arguments.limit)
         print(
             f"launch {number}: exit codes {[code for code, _ in ended]}, {time.monotonic() - started:.0f} s", flush=True
         )

@@ -1,13 +1,15 @@
 """Saves a run's state and takes it up again: weights, optimizer, gradient communication, random numbers, data position.
 
-A checkpoint is a folder `step-N`: `shared.pt` holds what is equal on all ranks, `rank-R.pt` what belongs to one, and
-`complete.json`, written last on every machine, what it is a checkpoint of. All are read as tensors and plain values
-(`weights_only`), never as code.
+A checkpoint is a folder `step-N`: `shared.pt` holds what is equal on all ranks, `rank-R.pt` what belongs to one (where
+ranks hold parts of the model, those too), and `complete.json`, written last on every machine and removed first, what it
+is a checkpoint of. All are read as tensors and plain values (`weights_only`), never as code.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import pickle
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +24,7 @@ import torch.distributed as dist
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit, UsageError
 from gradwire.train.setting import Place
-from gradwire.train.training_state import TrainingState
+from gradwire.train.training_state import Saved, State
 
 FORMAT_VERSION = 1
 CHECKPOINTS = "checkpoints"
@@ -39,7 +41,7 @@ class Resumed:
     notes: tuple[str, ...]
 
 
-def save_checkpoint(folder: Path, state: TrainingState, plan: Plan, place: Place, *, step: int, device: Any) -> None:
+def save_checkpoint(folder: Path, state: State, plan: Plan, place: Place, *, step: int, device: Any) -> None:
     """Write the checkpoint of `step` steps below `folder` and remove all but the last two; all ranks call this.
 
     Local steps are synchronised first. Raises UsageError where the folder cannot be written.
@@ -48,6 +50,10 @@ def save_checkpoint(folder: Path, state: TrainingState, plan: Plan, place: Place
     target = folder / f"step-{step:08d}"
     with _explained(target):
         target.mkdir(parents=True, exist_ok=True)
+        if place.local_rank == 0:
+            # An earlier run's checkpoint of this step stops being one before its first file is replaced.
+            (target / _COMPLETE).unlink(missing_ok=True)
+        dist.barrier()
         if place.rank == 0:
             _write(target / _SHARED, state.shared())
         _write(target / f"rank-{place.rank}.pt", {**state.own(), "random": _random_numbers(device)})
@@ -57,6 +63,7 @@ def save_checkpoint(folder: Path, state: TrainingState, plan: Plan, place: Place
                 "format_version": FORMAT_VERSION,
                 "step": step,
                 "world_size": place.world_size,
+                "form": state.form,
                 "recipe": msgspec.to_builtins(plan.recipe),
             }
             # One machine or several may write here, which share the folder or do not.
@@ -64,11 +71,12 @@ def save_checkpoint(folder: Path, state: TrainingState, plan: Plan, place: Place
             written.write_text(json.dumps(about, sort_keys=True), encoding="utf-8")
             written.replace(target / _COMPLETE)
             for old in _complete_ones(folder)[:-_KEPT]:
+                (old / _COMPLETE).unlink(missing_ok=True)
                 shutil.rmtree(old, ignore_errors=True)
     dist.barrier()
 
 
-def load_checkpoint(path: Path, state: TrainingState, plan: Plan, place: Place, *, device: Any) -> Resumed:
+def load_checkpoint(path: Path, state: State, plan: Plan, place: Place, *, device: Any) -> Resumed:
     """Take over the checkpoint at `path`: a `step-N` folder, or one that holds some, of which the newest counts.
 
     All ranks call this together, before the first step. With another number of ranks what they share is kept and
@@ -76,23 +84,18 @@ def load_checkpoint(path: Path, state: TrainingState, plan: Plan, place: Place, 
     """
     source = _newest(path)
     about = _read_about(source)
+    _check_form(source, about, state)
     _check_recipe(source, about["recipe"], plan)
     if about["step"] >= plan.recipe.training.max_steps:
         raise UsageError(
             f"{source}: has taken {about['step']} steps, and training.max_steps is {plan.recipe.training.max_steps}: "
             "nothing is left to train; set max_steps higher"
         )
-    own_file = source / f"rank-{place.rank}.pt"
-    is_same_world = about["world_size"] == place.world_size
-    if not own_file.is_file():
-        if is_same_world:
-            raise EnvironmentNotFit(f"{own_file}: is missing; copy the whole checkpoint to every machine")
-        own_file = source / "rank-0.pt"
-    own = _read(own_file, device)
+    saved = _saved(source, about["world_size"], place, whole_on=device if state.form == "whole" else None)
     notes = [f"resumed after step {about['step']} from {source.name}"]
-    notes += state.load(_read(source / _SHARED, device), own, is_own=is_same_world)
-    if is_same_world:
-        _set_random_numbers(own["random"], device)
+    notes += state.load(saved)
+    if saved.is_own:
+        _set_random_numbers(saved.own["random"], device)
     else:
         notes.append(
             f"the checkpoint is of {about['world_size']} ranks, this run has {place.world_size}: random numbers start "
@@ -114,6 +117,24 @@ def _newest(path: Path) -> Path:
     return found[-1]
 
 
+def _saved(source: Path, ranks: int, place: Place, *, whole_on: Any) -> Saved:
+    """Return what the checkpoint of `ranks` ranks holds; `whole_on` is the device for models saved whole."""
+    is_own = ranks == place.world_size
+    own = source / f"rank-{place.rank}.pt"
+    if not own.is_file():
+        if is_own:
+            raise EnvironmentNotFit(f"{own}: is missing; copy the whole checkpoint to every machine")
+        own = source / "rank-0.pt"
+    # Not those of another run that were there before: only as many as this checkpoint's ranks.
+    others = [source / f"rank-{rank}.pt" for rank in range(ranks) if not (is_own and rank == place.rank)]
+    return Saved(
+        shared=_read(source / _SHARED, whole_on),
+        own=_read(own, whole_on),
+        is_own=is_own,
+        others=lambda: (_read(file, whole_on) for file in others),
+    )
+
+
 def _read_about(source: Path) -> dict[str, Any]:
     try:
         about: dict[str, Any] = json.loads((source / _COMPLETE).read_text(encoding="utf-8"))
@@ -123,6 +144,17 @@ def _read_about(source: Path) -> dict[str, Any]:
     if found != FORMAT_VERSION:
         raise UsageError(f"{source}: is a checkpoint of format {found}; this version reads {FORMAT_VERSION}")
     return about
+
+
+def _check_form(source: Path, about: Mapping[str, Any], state: State) -> None:
+    """Raise UsageError where the checkpoint has a whole model and this run has parts, or the other way round."""
+    found = about.get("form", "whole")
+    if found != state.form:
+        kinds = {"whole": "plain ddp", "split": "fsdp or a pipeline"}
+        raise UsageError(
+            f"{source}: was written under {kinds.get(found, found)}, and this run trains under {kinds[state.form]}; "
+            "resume it under what it was written"
+        )
 
 
 def _check_recipe(source: Path, recipe: Mapping[str, Any], plan: Plan) -> None:
@@ -144,16 +176,24 @@ def _at(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 def _write(file: Path, content: Mapping[str, Any]) -> None:
     temporary = file.with_name(f".{file.name}.part")
-    torch.save(dict(content), temporary)
+    with temporary.open("wb") as opened:
+        torch.save(dict(content), opened)
+        opened.flush()
+        os.fsync(opened.fileno())
     temporary.replace(file)
 
 
 def _read(file: Path, device: Any) -> dict[str, Any]:
+    """Return what `file` holds, on `device`; None: mapped, so that only what is copied of it is read."""
     try:
-        content: dict[str, Any] = torch.load(file, map_location=device, weights_only=True)
+        content: dict[str, Any] = torch.load(file, map_location=device or "cpu", mmap=device is None, weights_only=True)
     except OSError as error:
         raise EnvironmentNotFit(
             f"{file}: {error.strerror or error}; copy the whole checkpoint to every machine"
+        ) from None
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise UsageError(
+            f"{file}: is damaged, or no file that --save-every wrote ({str(error).splitlines()[0]}); copy it anew"
         ) from None
     return content
 

@@ -36,6 +36,18 @@ class Stage(nn.Module):  # type: ignore[misc]
         self.final_norm = parts["final_norm"] if is_last else None
         self.output_projection = parts["output_projection"] if is_last else None
         self._autocast_dtype = autocast_dtype
+        self._first_layer = layers.start
+
+    def whole_names(self) -> list[str]:
+        """Return the names that this stage's parameters have in a model of one stage, in order."""
+        names = []
+        for name, _ in self.named_parameters():
+            kind, _, rest = name.partition(".")
+            if kind == "blocks":
+                number, _, rest = rest.partition(".")
+                rest = f"{int(number) + self._first_layer}.{rest}"
+            names.append(f"{kind}.{rest}")
+        return names
 
     def forward(self, tokens_or_hidden: Any) -> Any:
         with self._autocast(tokens_or_hidden.device.type):

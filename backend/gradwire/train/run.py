@@ -34,10 +34,10 @@ from gradwire.train.setting import Setting
 from gradwire.train.shared_memory import release_deepspeed_buffers
 from gradwire.train.stopwatch import Stopwatch
 from gradwire.train.tracking import TrackedSteps, open_run_trackers
-from gradwire.train.training_state import TrainingState
+from gradwire.train.training_state import State
 
 _NO_CHECKPOINTS = (
-    "--save-every and --resume: Gradwire saves models that plain DDP holds whole, on the native backend; "
+    "--save-every and --resume: Gradwire saves the runs of its native backend; "
     "in a script of your own use accelerator.save_state or DeepSpeed's save_checkpoint"
 )
 
@@ -109,7 +109,7 @@ def _saver(setting: Setting, engine: Engine, device: Any, out_folder: Path) -> C
     return save
 
 
-def _state_of(engine: Engine) -> TrainingState:
+def _state_of(engine: Engine) -> State:
     if engine.state is None:
         raise UsageError(_NO_CHECKPOINTS)
     return engine.state

@@ -238,10 +238,20 @@ class HookedCommunication:
             dist.broadcast(buffer, group_src=0, group=self._process_group)
 
     def _begin_backward(self) -> None:
+        if isinstance(self._averager, LocalSgd) and self._ddp_model._join_config.enable:
+            raise UsageError(
+                "communication.compression.method local-sgd inside join(): a rank without batches takes no steps, and "
+                "the others would wait for it; give all ranks equally many batches, or use another method"
+            )
         if isinstance(self._averager, LocalSgd) and self._steps_ended != self.step:
             raise UsageError(
                 "communication.compression.method local-sgd: nobody said that an optimizer step has ended; take the "
                 "optimizer from run.optimizer(), or call step_ended() of the communication after each optimizer.step()"
+            )
+        if not getattr(self._ddp_model, "_divide_by_initial_world_size", True):
+            raise UsageError(
+                f"communication.compression.method {self.method}: join(divide_by_initial_world_size=False) asks for a "
+                "mean over the ranks that still have batches, which only plain DDP takes; leave it True, or use none"
             )
         self._outer_seconds = 0.0
         if self._synchronisations % self._synchronisations_per_step == 0:

@@ -21,7 +21,7 @@ from torch.distributed import Work
 
 from gradwire.train.communication.interface import Bucket, Tables
 from gradwire.train.communication.lanes import Lanes
-from gradwire.train.communication.message import add_gradients
+from gradwire.train.communication.message import add_gradients, arithmetic_dtype
 from gradwire.train.communication.per_parameter import PerParameter
 from gradwire.train.communication.scratch import Scratch, chunks
 from gradwire.train.communication.unused import find_unused
@@ -72,7 +72,7 @@ class Int8:
             mean = means[chunk].zero_()
             for message in messages:
                 their_levels, their_scales = split(message[:body], size)
-                mean.addcmul_(self._scratch.work(mean).copy_(their_levels[chunk]), their_scales[chunk])
+                mean.addcmul_(self._scratch.work(mean).copy_(their_levels[chunk]), their_scales[chunk].to(mean.dtype))
             mean.div_(ranks)
             quantise(mean, levels[chunk], scales[chunk], self._scratch)
             parts[lanes.rank, chunk].add_(mean, alpha=ranks)
@@ -85,7 +85,7 @@ class Int8:
             for chunk in chunks(blocks, flat.device, row_size=size):
                 first = (number * blocks + chunk.start) * size
                 target = flat[first : first + (chunk.stop - chunk.start) * size]
-                average = self._scratch.work(levels[chunk]).copy_(levels[chunk]).mul_(scales[chunk])
+                average = self._scratch.work(levels[chunk], values.dtype).copy_(levels[chunk]).mul_(scales[chunk])
                 target.copy_(average.view(-1)[: target.numel()])
         if flat.is_cuda:
             values.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
@@ -107,7 +107,7 @@ class Int8:
 
     def _values(self, bucket: Bucket, padded: int) -> Tensor:
         """Return the errors of `bucket`, zeros without error feedback, padded with zeros."""
-        like = torch.empty(0, dtype=torch.float32, device=bucket.flat.device)
+        like = torch.empty(0, dtype=arithmetic_dtype(bucket.flat), device=bucket.flat.device)
         if not self._error_feedback:
             values = self._scratch.get(bucket.layout, "values", padded, dtype=like.dtype, device=like.device)
             return values.zero_()
@@ -130,9 +130,11 @@ def quantise(values: Tensor, levels: Tensor, scales: Tensor, scratch: Scratch) -
     for chunk in chunks(values.shape[0], values.device, row_size=values.shape[1]):
         block = values[chunk]
         scale = torch.maximum(block.amax(1, keepdim=True), block.amin(1, keepdim=True).neg_()).div_(127)
+        # As it travels: the error is what the others will not see.
+        scale = scale.to(scales.dtype)
         too_small = scale < _SMALLEST_SCALE
         scale.masked_fill_(too_small, 0)
         rounded = torch.mul(block, scale.reciprocal().masked_fill_(too_small, 0), out=scratch.work(block)).round_()
         levels[chunk].copy_(rounded)
         scales[chunk].copy_(scale)
-        block.addcmul_(rounded, scale, value=-1)
+        block.addcmul_(rounded, scale.to(block.dtype), value=-1)

@@ -79,7 +79,9 @@ def layout_of(names: Sequence[str], gradients: Sequence[Tensor]) -> Layout:
     """Return the layout of a bucket whose `gradients` follow each other in one flat buffer."""
     slots, offset = [], 0
     for name, gradient in zip(names, gradients, strict=True):
-        rows = gradient.shape[_outermost(gradient)] if gradient.dim() > 1 else max(gradient.numel(), 1)
+        # Without elements it is a vector like others: there is no row to divide by.
+        is_matrix = gradient.dim() > 1 and gradient.numel()
+        rows = gradient.shape[_outermost(gradient)] if is_matrix else max(gradient.numel(), 1)
         slots.append(Slot(name=name, offset=offset, rows=rows, columns=gradient.numel() // rows))
         offset += gradient.numel()
     return Layout(slots=tuple(slots), numel=offset)

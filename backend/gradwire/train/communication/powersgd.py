@@ -106,6 +106,10 @@ class PowerSGD:
             yield sending
 
             second.receive(lanes.world_size)
+            if discard_if_not_finite(second, bucket.flat, errors):
+                # The next step starts from this factor, and would never be finite again.
+                draw(second.values, factor_entries(plan.batches, left=False), bucket.step)
+                return
             for batch, basis, right in zip(plan.batches, bases, buffers.right, strict=True):
                 write_product(bucket.flat, batch, basis, right)
         plan.unpack_whole(first, bucket.flat)

@@ -49,6 +49,8 @@ def register(
     gradients, those of method none, travel as; None: as they are. Raises UsageError where a method is known not to work
     here; the text has the reason.
     """
+    if compression.method != "none" or dtype is not None:
+        _check_real(ddp_model, compression.method if dtype is None else f"none with dtype {dtype}")
     match compression.method:
         case "none" if dtype is not None and _differs(ddp_model, _NUMBER_FORMATS[dtype]):
             return HookedCommunication(
@@ -97,6 +99,16 @@ def register(
                 synchronisations_per_step=synchronisations_per_step,
                 extra_synchronisations=extra_synchronisations,
             )
+
+
+def _check_real(ddp_model: DistributedDataParallel, method: str) -> None:
+    """Raise UsageError for complex parameters: rounding would drop their imaginary part without a word."""
+    names = [name for name, parameter in _trainable(ddp_model) if parameter.is_complex()]
+    if names:
+        raise UsageError(
+            f"communication.compression.method {method}: {names[0]} is a complex parameter (of {len(names)}), and only "
+            "real gradients are compressed; use method none without a dtype"
+        )
 
 
 def _differs(ddp_model: DistributedDataParallel, dtype: torch.dtype) -> bool:

@@ -29,9 +29,9 @@ class Scratch:
             buffers[purpose] = torch.zeros(numel, dtype=dtype, device=device)
         return buffers[purpose]
 
-    def work(self, like: Tensor) -> Tensor:
-        """Return a tensor shaped as `like`, in fp32 or wider, that is anybody's again once the caller yields."""
-        dtype = torch.promote_types(like.dtype, torch.float32)
+    def work(self, like: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return a tensor shaped as `like`, in `dtype` or wider, that is anybody's again once the caller yields."""
+        dtype = torch.promote_types(like.dtype, dtype)
         if self._work is None or self._work.numel() < like.numel() or self._work.dtype != dtype:
             self._work = torch.empty(like.numel(), dtype=dtype, device=like.device)
         return self._work[: like.numel()].view(like.shape)

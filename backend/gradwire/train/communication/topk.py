@@ -59,7 +59,7 @@ class TopK:
 
         parts = received.view(ranks, sent.numel())
         average = flat.zero_() if flat.dtype == matrices.dtype else torch.zeros_like(matrices)
-        gathered = parts[:, :count].contiguous().view(torch.float32).div_(ranks).to(average.dtype)
+        gathered = parts[:, :count].contiguous().view(torch.float32).to(average.dtype).div_(ranks)
         for part, their_values in zip(parts, gathered, strict=True):
             average.index_add_(0, part[count : 2 * count].long(), their_values)
         if average is not flat:

@@ -15,7 +15,7 @@ from gradwire.train.communication import GradientCommunication
 from gradwire.train.model import compute_dtype
 from gradwire.train.setting import Setting
 from gradwire.train.stopwatch import Lap
-from gradwire.train.training_state import TrainingState
+from gradwire.train.training_state import State
 
 _MODULES: dict[Backend, str] = {
     "native": "gradwire.train.engines.native",
@@ -80,7 +80,7 @@ class Engine(Protocol):
         """In which sizes DDP averages them; None where there is no DDP around a whole model."""
 
     @property
-    def state(self) -> TrainingState | None:
+    def state(self) -> State | None:
         """What a checkpoint saves and restores; None where this engine saves none."""
 
     @property

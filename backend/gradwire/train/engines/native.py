@@ -26,8 +26,9 @@ from gradwire.train.optimizer import build_optimizer
 from gradwire.train.passes import example_passes, settling_pass
 from gradwire.train.schedule import ScheduledLearningRate, learning_rate_of
 from gradwire.train.setting import Setting
+from gradwire.train.split_state import SplitTrainingState
 from gradwire.train.stopwatch import Lap
-from gradwire.train.training_state import TrainingState
+from gradwire.train.training_state import State, TrainingState
 
 
 class NativeEngine:
@@ -63,7 +64,7 @@ class NativeEngine:
         self.communication = communication
         self.buckets = buckets
         self.lone_step: Callable[[], AbstractContextManager[Any]] | None = model.no_sync if self._is_ddp else None
-        self.state: TrainingState | None = None if settle is None else self._training_state(settle)
+        self.state: State = self._split_state() if settle is None else self._training_state(settle)
 
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Accumulate over the micro-batches, clip, and update; see Engine."""
@@ -96,9 +97,6 @@ class NativeEngine:
         )
 
     def _training_state(self, settle: Callable[[], None]) -> TrainingState:
-        def go_on_from(step: int) -> None:
-            self._steps_taken = step
-
         return TrainingState(
             model=self._model.module if self._is_ddp else self._model,
             optimizer=self._optimizer,
@@ -107,8 +105,22 @@ class NativeEngine:
             communication=self.communication,
             settle=settle,
             ranks_differ=self._recipe.communication.compression.method == "local-sgd",
-            go_on_from=go_on_from,
+            go_on_from=self._go_on_from,
         )
+
+    def _split_state(self) -> SplitTrainingState:
+        names = self._model.stage.whole_names()
+        return SplitTrainingState(
+            parameters=list(zip(names, self._parameters, strict=True)),
+            optimizer=self._optimizer,
+            schedule=self._schedule,
+            scaler=self._scaler,
+            is_copy=False,
+            go_on_from=self._go_on_from,
+        )
+
+    def _go_on_from(self, step: int) -> None:
+        self._steps_taken = step
 
     def _reduction(self, micro_step: int) -> AbstractContextManager[Any]:
         # fully_shard reduces in every micro-step: gradients that wait for the last one would be whole, not sharded.

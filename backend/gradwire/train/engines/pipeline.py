@@ -30,6 +30,7 @@ from gradwire.train.model import build_stages, token_loss, weights_dtype
 from gradwire.train.optimizer import build_optimizer
 from gradwire.train.schedule import ScheduledLearningRate, learning_rate_of
 from gradwire.train.setting import Setting
+from gradwire.train.split_state import SplitTrainingState
 from gradwire.train.stopwatch import Lap
 
 _SCHEDULES = {
@@ -91,7 +92,6 @@ class PipelineEngine:
 
     communication = None
     buckets = None
-    state = None
     # The schedule itself says when a stage averages its gradients.
     lone_step = None
 
@@ -119,6 +119,17 @@ class PipelineEngine:
         self.data_parallel_rank: int = mesh.get_local_rank("data")
         self.counts_samples = self._is_first
         self.notes: Sequence[str] = ()
+        bare = [getattr(stage, "module", stage) for stage in stages.values()]
+        self.state = SplitTrainingState(
+            parameters=list(
+                zip([name for stage in bare for name in stage.whole_names()], self._parameters, strict=True)
+            ),
+            optimizer=self._optimizer,
+            schedule=self._learning_rate,
+            scaler=None,
+            is_copy=self.data_parallel_rank != 0,
+            go_on_from=lambda _: None,
+        )
 
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Run the schedule over the chunks of every micro-batch, clip over all stages, and update; see Engine."""

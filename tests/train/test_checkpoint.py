@@ -1,0 +1,89 @@
+"""A checkpoint counts once all of it is written, and what is no checkpoint is refused in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from gradwire.documents.plan_schema import Plan
+from gradwire.errors import UsageError
+from gradwire.plan import settle
+from gradwire.recipe import load_recipe, parse_set
+from gradwire.train.checkpoint import load_checkpoint, save_checkpoint
+from gradwire.train.setting import Place
+from gradwire.train.training_state import Form, Saved
+
+ALONE = Place(rank=0, local_rank=0, world_size=1, launched=False)
+CPU = torch.device("cpu")
+
+
+class Numbers:
+    """A state of two numbers; the process is killed in the middle of saving where `dies` says so."""
+
+    form: Form = "whole"
+
+    def __init__(self, number: float = 0.0, *, dies: bool = False) -> None:
+        self.number, self.dies = number, dies
+
+    def make_ranks_equal(self) -> None:
+        pass
+
+    def shared(self) -> dict[str, Any]:
+        return {"number": torch.tensor(self.number)}
+
+    def own(self) -> dict[str, Any]:
+        if self.dies:
+            raise KeyboardInterrupt
+        return {"number": torch.tensor(self.number)}
+
+    def load(self, saved: Saved) -> list[str]:
+        self.number = float(saved.shared["number"]) + float(saved.own["number"])
+        return []
+
+    def continue_from(self, step: int) -> None:
+        pass
+
+
+@pytest.fixture
+def plan() -> Iterator[Plan]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    loaded = load_recipe("cpu/ddp", overrides=[parse_set("training.num_gpus=1")])
+    yield settle(loaded.recipe, recipe_name=loaded.name, backend="native", device="cpu")
+    dist.destroy_process_group()
+
+
+def save(folder: Path, plan: Plan, step: int, state: Numbers) -> None:
+    save_checkpoint(folder, state, plan, ALONE, step=step, device=CPU)
+
+
+def test_a_run_killed_while_it_replaces_a_checkpoint_leaves_the_one_before(tmp_path: Path, plan: Plan) -> None:
+    save(tmp_path, plan, 1, Numbers(1.0))
+    save(tmp_path, plan, 2, Numbers(2.0))
+    with pytest.raises(KeyboardInterrupt):
+        save(tmp_path, plan, 2, Numbers(20.0, dies=True))
+    found = Numbers()
+    assert load_checkpoint(tmp_path, found, plan, ALONE, device=CPU).step == 1
+    assert found.number == 2.0
+    save(tmp_path, plan, 2, Numbers(3.0))
+    assert load_checkpoint(tmp_path, found, plan, ALONE, device=CPU).step == 2
+    assert found.number == 6.0
+
+
+def test_a_damaged_file_is_named(tmp_path: Path, plan: Plan) -> None:
+    save(tmp_path, plan, 1, Numbers(1.0))
+    file = tmp_path / "step-00000001" / "rank-0.pt"
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(UsageError, match=r"rank-0.pt: is damaged"):
+        load_checkpoint(tmp_path, Numbers(), plan, ALONE, device=CPU)
+
+
+def test_code_in_a_file_is_not_run(tmp_path: Path, plan: Plan) -> None:
+    save(tmp_path, plan, 1, Numbers(1.0))
+    torch.save({"number": Numbers(1.0)}, tmp_path / "step-00000001" / "shared.pt")
+    with pytest.raises(UsageError, match=r"shared.pt: is damaged, or no file that --save-every wrote"):
+        load_checkpoint(tmp_path, Numbers(), plan, ALONE, device=CPU)
