@@ -87,6 +87,54 @@ def check_unused_parameters() -> None:
     for_each_method(check)
 
 
+def check_ranks_with_fewer_batches_join_the_others() -> None:
+    def check(method: str) -> None:
+        run = Run(settings(method))
+        with run.model.join():
+            run.train(0, 5 + 2 * dist.get_rank())
+        assert hooked(run).step == 5 + 2 * (dist.get_world_size() - 1)
+        assert_ranks_identical(run)
+        run.communication.close()
+
+    for_each_method(check, AVERAGING_METHODS)
+    for method, options, reason in (
+        ("local-sgd", {}, "the others would wait for it"),
+        ("bf16", {"divide_by_initial_world_size": False}, "which only plain DDP takes"),
+    ):
+        run = Run(settings(method))
+        with run.model.join(**options), pytest.raises(UsageError, match=reason):
+            run.train(0, 1)
+        run.communication.close()
+
+
+def check_groups_of_ranks_train_side_by_side() -> None:
+    ranks, rank = dist.get_world_size(), dist.get_rank()
+    even, odd = dist.new_group(list(range(0, ranks, 2))), dist.new_group(list(range(1, ranks, 2)))
+    group = odd if rank % 2 else even
+
+    def check(method: str) -> None:
+        run = Run(settings(method), process_group=group)
+        run.train(0, 4 + rank % 2)
+        run.communication.synchronise()
+        own = run.parameters()
+        others = everyone(own)
+        assert all(torch.equal(others[other], own) == (other % 2 == rank % 2) for other in range(ranks))
+        run.communication.close()
+
+    for_each_method(check)
+
+
+def check_complex_parameters_are_refused() -> None:
+    class Phases(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.phases = nn.Parameter(torch.zeros(4, dtype=torch.complex64))
+
+    for method in (*OWN_METHODS, "fp16-torch"):
+        with pytest.raises(UsageError, match="phases is a complex parameter"):
+            Run(settings(method), model=Phases, dtype=None)
+
+
 def check_static_graph_with_an_unused_layer() -> None:
     def check(method: str) -> None:
         run = Run(settings(method), static_graph=True)
@@ -240,14 +288,40 @@ def check_static_graph_with_accumulation_synchronises_once_more() -> None:
     for_each_method(check)
 
 
-def check_torch_compile() -> None:
-    for method in OWN_METHODS:
-        # torch asserts where buckets are smaller than its first one, 1 MiB.
-        run = Run(settings(method), bucket_cap_mb=1)
-        run.compile()
-        run.train(0, 4)
-        assert_ranks_identical(run)
-        run.communication.close()
+class Wide(nn.Module):
+    """Larger than torch's first bucket, 1 MiB, below which it asserts when it cuts a compiled graph into buckets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, 6000), nn.Tanh(), nn.Linear(6000, WIDTH)) for _ in range(3)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = x + checkpoint(layer, x, use_reentrant=False)
+        return x
+
+
+def check_torch_compile_trains_the_same() -> None:
+    def check(method: str) -> None:
+        trained = []
+        for compiled in (False, True):
+            run = Run(settings(method), model=Wide, bucket_cap_mb=1)
+            start = run.parameters()
+            if compiled:
+                torch._dynamo.reset()
+                torch._dynamo.utils.counters.clear()
+                run.compile()
+            run.train(0, 4)
+            assert_ranks_identical(run)
+            trained.append(run.parameters())
+            run.communication.close()
+        graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        assert graphs, "nothing was compiled"
+        assert (trained[0] - trained[1]).norm() < 1e-3 * (trained[0] - start).norm()
+
+    for_each_method(check)
 
 
 def check_bytes_are_counted() -> None:

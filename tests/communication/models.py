@@ -61,18 +61,22 @@ class Run:
         compression: Compression,
         *,
         model: Callable[[], nn.Module] = Layers,
-        dtype: torch.dtype = torch.float32,
+        dtype: torch.dtype | None = torch.float32,
         bucket_cap_mb: float | None = SEVEN_BUCKETS_MB,
         extra_synchronisations: int = 0,
+        process_group: dist.ProcessGroup | None = None,
         **ddp: Any,
     ) -> None:
         torch.manual_seed(0)
-        self.model = DistributedDataParallel(model().to(dtype), bucket_cap_mb=bucket_cap_mb, **ddp)
+        process_group = process_group or dist.distributed_c10d._get_default_group()
+        self.model = DistributedDataParallel(
+            model().to(dtype), bucket_cap_mb=bucket_cap_mb, process_group=process_group, **ddp
+        )
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
         self.communication: GradientCommunication = register(
             self.model,
             compression,
-            process_group=dist.distributed_c10d._get_default_group(),
+            process_group=process_group,
             extra_synchronisations=extra_synchronisations,
         )
         self.dtype = dtype

@@ -17,6 +17,7 @@ WITH_FOUR_RANKS = [
     "check_ranks_are_identical_with_seven_buckets",
     "check_uncompressed_steps_equal_plain_ddp",
     "check_bytes_are_counted",
+    "check_groups_of_ranks_train_side_by_side",
 ]
 MORE_WITH_FOUR_RANKS = ["check_unused_parameters", "check_a_resumed_run_equals_the_uninterrupted_one"]
 

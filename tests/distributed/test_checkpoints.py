@@ -15,43 +15,39 @@ pytestmark = pytest.mark.distributed
 
 DRIVER = Path(__file__).with_name("train_and_resume.py")
 SEVERAL_BUCKETS = "communication.overlap={bucket_cap_mb: 0.02, first_bucket_mb: 0.01}"
-# Four shards of 34 rows are not equally long.
-SPLIT = ("model.hidden_size=34", "model.attention_heads=2")
+# Two shards of 37 rows are not equally long.
+SPLIT = ("model.hidden_size=36", "model.intermediate_size=37")
 PIPELINE = (*SPLIT, "training.batch_size_per_gpu=4")
+FSDP = (*SPLIT, "parallelism.data={strategy: fsdp, shard_group_size: 2}", "training.scheduler={type: linear}")
 RUNS: dict[str, tuple[str, ...]] = {
     # More than two ranks: the order of additions on the ring, and with it DDP's buckets, decides the last bits.
-    "none": (SEVERAL_BUCKETS,),
+    "none": (SEVERAL_BUCKETS, "training.scheduler={type: cosine, warmup_steps: 2}", "training.optimizer=Adam"),
     "powersgd": ("communication.compression={method: powersgd, start_step: 2}", SEVERAL_BUCKETS),
     "int8-static": (
         "communication.compression={method: int8}",
         "communication.overlap={bucket_cap_mb: 0.02, static_graph: true}",
     ),
     "local-sgd": ("communication.compression={method: local-sgd, start_step: 2, local_steps: 3, outer_momentum: 0.3}",),
-    "cosine": ("training.scheduler={type: cosine, warmup_steps: 2}", "training.optimizer=Adam"),
-    "fsdp": (*SPLIT, "parallelism.data.strategy=fsdp", "training.scheduler={type: linear}"),
-    "hsdp": (*SPLIT, "parallelism.data={strategy: fsdp, shard_group_size: 2}", "training.optimizer=SGD"),
-    "1f1b-ddp": (*PIPELINE, "parallelism.pipeline={stages: 2, chunks: 2}"),
+    "fsdp": FSDP,
+    "1f1b-ddp": (*PIPELINE, "parallelism.pipeline={stages: 2, chunks: 2}", "training.optimizer=SGD"),
     "zbv-ddp": (*PIPELINE, "parallelism.pipeline={stages: 4, chunks: 2, schedule: zbv}"),
 }
 # Written by 4 ranks, taken up by 2 with twice the micro-steps: the same samples.
 RESHARDED: dict[str, tuple[str, tuple[str, ...]]] = {
-    "fsdp": ("fsdp", RUNS["fsdp"]),
-    "hsdp": ("hsdp", RUNS["hsdp"]),
-    "1f1b": ("1f1b-ddp", RUNS["1f1b-ddp"]),
-    "zbv-to-1f1b": ("zbv-ddp", RUNS["1f1b-ddp"]),
-    "1f1b-to-fsdp": ("1f1b-ddp", (*SPLIT, "parallelism.data.strategy=fsdp")),
+    "fsdp": ("fsdp", FSDP),
+    "zbv-to-1f1b": ("zbv-ddp", (*PIPELINE, "parallelism.pipeline={stages: 2, chunks: 2}")),
+    "1f1b-to-fsdp": ("1f1b-ddp", (*SPLIT, "parallelism.data.strategy=fsdp", "training.optimizer=SGD")),
     "powersgd": ("powersgd", RUNS["powersgd"]),
 }
+SHARED = ("training.seed=3", "training.max_steps=8")
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Each plan trained whole, saving after 5 of 10 steps, and again from that checkpoint into `NAME/resumed`."""
+    """Each plan trained whole, saving after 4 of 8 steps, and again from that checkpoint into `NAME/resumed`."""
     parent = tmp_path_factory.mktemp("checkpoints")
     made = [
-        lowered(
-            parent / name, "native", "training.num_gpus=4", "training.gradient_accumulation=2", "training.seed=3", *sets
-        )
+        lowered(parent / name, "native", "training.num_gpus=4", "training.gradient_accumulation=2", *SHARED, *sets)
         for name, sets in RUNS.items()
     ]
     torchrun(4, DRIVER, *made).check()
@@ -65,9 +61,9 @@ def resharded(folders: Path) -> Path:
     made = []
     for name, (source, sets) in RESHARDED.items():
         folder = lowered(
-            parent / name, "native", "training.num_gpus=2", "training.gradient_accumulation=4", "training.seed=3", *sets
+            parent / name, "native", "training.num_gpus=2", "training.gradient_accumulation=4", *SHARED, *sets
         )
-        (folder / "resume-from").write_text(str(folders / source / "checkpoints" / "step-00000005"), encoding="utf-8")
+        (folder / "resume-from").write_text(str(folders / source / "checkpoints" / "step-00000004"), encoding="utf-8")
         made.append(folder)
     torchrun(2, DRIVER, *made).check()
     return parent
@@ -80,23 +76,23 @@ def measured(folder: Path) -> Measurement:
 @pytest.mark.parametrize("name", RUNS)
 def test_a_resumed_run_equals_the_uninterrupted_one(folders: Path, name: str) -> None:
     whole, resumed = measured(folders / name), measured(folders / name / "resumed")
-    assert len(whole.losses) == 10
-    assert resumed.losses == whole.losses[5:]
-    assert resumed.gradient_norms == whole.gradient_norms[5:]
-    assert any("resumed after step 5" in note for note in resumed.notes)
+    assert len(whole.losses) == 8
+    assert resumed.losses == whole.losses[4:]
+    assert resumed.gradient_norms == whole.gradient_norms[4:]
+    assert any("resumed after step 4" in note for note in resumed.notes)
     lines = (folders / name / "resumed" / "steps.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["step"] for line in lines] == [6, 7, 8, 9, 10]
+    assert [json.loads(line)["step"] for line in lines] == [5, 6, 7, 8]
 
 
 def test_the_last_two_checkpoints_are_kept(folders: Path) -> None:
     kept = sorted(path.name for path in (folders / "none" / "checkpoints").iterdir())
-    assert kept == ["step-00000005", "step-00000010"]
+    assert kept == ["step-00000004", "step-00000008"]
 
 
 @pytest.mark.parametrize("name", RESHARDED)
 def test_another_number_of_ranks_trains_on(folders: Path, resharded: Path, name: str) -> None:
     source, _ = RESHARDED[name]
-    expected, found = measured(folders / source).losses[5:], measured(resharded / name)
+    expected, found = measured(folders / source).losses[4:], measured(resharded / name)
     if name == "powersgd":
         assert found.losses[0] == pytest.approx(expected[0], rel=1e-3)
     else:
@@ -108,10 +104,12 @@ def test_another_number_of_ranks_trains_on(folders: Path, resharded: Path, name:
 def test_what_cannot_be_resumed_is_said(folders: Path, tmp_path: Path) -> None:
     source = folders / "none" / "checkpoints"
     wider = lowered(tmp_path / "wider", "native", "training.num_gpus=1", "model.hidden_size=64")
-    refused = run_words("python", "-m", "gradwire.train", wider, "--resume", source / "step-00000005")
+    refused = run_words("python", "-m", "gradwire.train", wider, "--resume", source / "step-00000004")
     assert refused.exit_code == 2
     assert "is of another training (model: " in refused.output
-    same = lowered(tmp_path / "same", "native", "training.num_gpus=1")
+    same = lowered(
+        tmp_path / "same", "native", "training.num_gpus=1", "training.max_steps=8", "training.optimizer=Adam"
+    )
     over = run_words("python", "-m", "gradwire.train", same, "--resume", source)
     assert over.exit_code == 2
     assert "nothing is left to train; set max_steps higher" in over.output

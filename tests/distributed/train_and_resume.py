@@ -18,6 +18,6 @@ for setting, device in settings_in_one_group():
         source = Path(named.read_text(encoding="utf-8"))
         train_in_group(replace(setting, resume=source), device, setting.folder)
         continue
-    train_in_group(replace(setting, save_every=5), device, setting.folder)
-    source = setting.folder / "checkpoints" / "step-00000005"
+    train_in_group(replace(setting, save_every=4), device, setting.folder)
+    source = setting.folder / "checkpoints" / "step-00000004"
     train_in_group(replace(setting, resume=source), device, setting.folder / "resumed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -43,11 +44,17 @@ _SCHEDULES = {
 
 
 class TimedStage(PipelineStage):  # type: ignore[misc]
-    """A stage that gives its chunks' time to the passes, and the time between them to the bubble."""
+    """A stage that gives its chunks' time to the passes, and the time between them to the bubble.
+
+    Where DDP averages its gradients, it does so in the step's last backward pass: `is_last_micro_step` says whether the
+    schedule runs now for that one.
+    """
 
     def __init__(self, lap: Lap, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._lap = lap
+        self.is_replicated = isinstance(self.submod, DistributedDataParallel)
+        self.is_last_micro_step = True
 
     def forward_one_chunk(self, *arguments: Any, **options: Any) -> Any:
         self._lap("pipeline_bubble")
@@ -55,9 +62,11 @@ class TimedStage(PipelineStage):  # type: ignore[misc]
         self._lap("passes")
         return output
 
-    def backward_one_chunk(self, *arguments: Any, **options: Any) -> None:
+    def backward_one_chunk(self, *arguments: Any, last_backward: bool = False, **options: Any) -> None:
         self._lap("pipeline_bubble")
-        super().backward_one_chunk(*arguments, **options)
+        if self.is_replicated:
+            last_backward = last_backward and self.is_last_micro_step
+        super().backward_one_chunk(*arguments, last_backward=last_backward, **options)
         self._lap("passes")
 
     def backward_weight_one_chunk(self, *arguments: Any, **options: Any) -> None:
@@ -102,15 +111,17 @@ class PipelineEngine:
         mesh: Any,
         schedule: Any,
         chunk_loss: ChunkLoss,
-        stages: Mapping[int, Any],
+        stages: Mapping[int, TimedStage],
         lap: Lap,
     ) -> None:
         self._lap = lap
+        self._stages = list(stages.values())
         self._training = plan.recipe.training
         self._data_parallel_size = plan.batch.data_parallel_size
         self._schedule = schedule
         self._chunk_loss = chunk_loss
-        self._parameters = [parameter for stage in stages.values() for parameter in stage.parameters()]
+        modules = [stage.submod for stage in self._stages]
+        self._parameters = [parameter for module in modules for parameter in module.parameters()]
         self._optimizer = build_optimizer(self._parameters, plan.recipe.training)
         self._learning_rate = ScheduledLearningRate(self._optimizer, plan.recipe.training)
         self._stage_group, self._data_group = mesh.get_group("stage"), mesh.get_group("data")
@@ -119,7 +130,7 @@ class PipelineEngine:
         self.data_parallel_rank: int = mesh.get_local_rank("data")
         self.counts_samples = self._is_first
         self.notes: Sequence[str] = ()
-        bare = [getattr(stage, "module", stage) for stage in stages.values()]
+        bare = [getattr(module, "module", module) for module in modules]
         self.state = SplitTrainingState(
             parameters=list(
                 zip([name for stage in bare for name in stage.whole_names()], self._parameters, strict=True)
@@ -134,9 +145,9 @@ class PipelineEngine:
     def step(self, micro_batches: Sequence[MicroBatch]) -> StepResult:
         """Run the schedule over the chunks of every micro-batch, clip over all stages, and update; see Engine."""
         losses = []
-        for batch in micro_batches:
+        for micro_step, batch in enumerate(micro_batches):
             self._chunk_loss.share = batch.weight / (batch.label_count * len(micro_batches))
-            losses += self._run(batch)
+            losses += self._run(batch, is_last=micro_step == len(micro_batches) - 1)
         self._lap("pipeline_bubble")
         if self._averages_last:
             average_gradients(self._parameters, self._data_group)
@@ -158,13 +169,20 @@ class PipelineEngine:
             sequences=sum(len(batch.tokens) for batch in micro_batches) * self._data_parallel_size,
         )
 
-    def _run(self, batch: MicroBatch) -> list[Any]:
+    def _run(self, batch: MicroBatch, *, is_last: bool) -> list[Any]:
         losses: list[Any] = []
         inputs = (batch.tokens,) if self._is_first else ()
-        if self._is_last:
-            self._schedule.step(*inputs, target=batch.labels, losses=losses, return_outputs=False)
-        else:
-            self._schedule.step(*inputs)
+        with ExitStack() as stack:
+            for stage in self._stages:
+                stage.is_last_micro_step = is_last
+                if stage.is_replicated:
+                    # A forward pass would have DDP average in its own backward pass, chunk by chunk. The stage tells
+                    # DDP of the last one itself.
+                    stack.enter_context(stage.submod.no_sync())
+            if self._is_last:
+                self._schedule.step(*inputs, target=batch.labels, losses=losses, return_outputs=False)
+            else:
+                self._schedule.step(*inputs)
         return [loss.detach() for loss in losses]
 
 
@@ -199,12 +217,13 @@ def build(setting: Setting, device: Any, lap: Lap) -> PipelineEngine:
             stage = DistributedDataParallel(stage, process_group=mesh.get_group("data"), **options)
             _settle_buckets(stage, _example_input(setting.model, device, weights_dtype(recipe.training), index))
         stages[index] = stage
-    timed = [
-        TimedStage(lap, stage, index, pipeline.stages, device, group=mesh.get_group("stage"))
+    timed = {
+        index: TimedStage(lap, stage, index, pipeline.stages, device, group=mesh.get_group("stage"))
         for index, stage in stages.items()
-    ]
+    }
     chunk_loss = ChunkLoss(lap)
-    return PipelineEngine(plan, pipeline, mesh, _schedule(pipeline, timed, chunk_loss), chunk_loss, stages, lap)
+    schedule = _schedule(pipeline, list(timed.values()), chunk_loss)
+    return PipelineEngine(plan, pipeline, mesh, schedule, chunk_loss, timed, lap)
 
 
 def held_stages(pipeline: SettledPipeline, rank: int) -> list[int]:
@@ -237,8 +256,7 @@ def _settle_buckets(stage: Any, example: Any) -> None:
     """Run one backward pass of zeros through `stage`, a DistributedDataParallel, before the schedule does.
 
     DDP notes the order of gradients in its first backward pass and rebuilds its buckets in the forward pass after
-    it. Schedules that start with two backward passes in a row (GPipe; 1F1B where chunks = stages) make it note every
-    parameter twice, which fails inside torch.
+    it: a run that goes on from a checkpoint would add in another order in its first step.
     """
     (stage(example).float().sum() * 0).backward()
     stage.zero_grad()
