@@ -307,7 +307,8 @@ def check_torch_compile_trains_the_same() -> None:
     def check(method: str) -> None:
         trained = []
         for compiled in (False, True):
-            run = Run(settings(method), model=Wide, bucket_cap_mb=1)
+            # Then the buckets stay as they are: a compiled backward pass has another order of gradients.
+            run = Run(settings(method), model=Wide, bucket_cap_mb=1, find_unused_parameters=True)
             start = run.parameters()
             if compiled:
                 torch._dynamo.reset()
@@ -319,7 +320,7 @@ def check_torch_compile_trains_the_same() -> None:
             run.communication.close()
         graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
         assert graphs, "nothing was compiled"
-        assert (trained[0] - trained[1]).norm() < 1e-3 * (trained[0] - start).norm()
+        assert (trained[0] - trained[1]).norm() < 1e-5 * (trained[0] - start).norm()
 
     for_each_method(check)
 
