@@ -42,6 +42,7 @@ sys.stderr.write("\\n" + json.dumps({"modules": list(sys.modules), "seconds": ti
         ("efficiency --baseline 100 --num-gpus 8 --throughput 720", set()),
         ("efficiency rows.csv --json", set()),
         ("report none", set()),
+        ("diff cpu/ddp cpu/zero1", set()),
         ("schema recipe", set()),
         ("doctor", {"importlib.metadata"}),
         ("completion bash", {"shtab", "importlib.metadata"}),
@@ -56,6 +57,9 @@ def test_light_command_imports_nothing_heavy(line: str, allowed: set[str], tmp_p
     # Shown with `pytest -s`; a timing decides no test.
     print(f"gradwire {line}: {report['seconds'] * 1000:.0f} ms")
     assert HEAVY & set(report["modules"]) == allowed & HEAVY
+    if line.startswith("diff"):
+        # Two recipes need nothing of what reads other programs' files.
+        assert not {"gradwire.lint", "gradwire.importing", "gradwire.lowering", "yaml"} & set(report["modules"])
 
 
 def test_verbs_options_are_known_without_what_the_verbs_do() -> None:

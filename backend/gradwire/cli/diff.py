@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from gradwire.cli.import_files import add_facts
+from gradwire.cli.import_files import add_facts, facts_of
 from gradwire.cli.options import add_json
 from gradwire.cli.output import note, say, say_json, shown, wrapped
 
 if TYPE_CHECKING:
-    from gradwire.differences.compare import Difference, Value
+    from gradwire.differences.difference import Difference, Value
     from gradwire.differences.sides import Side
     from gradwire.lint.finding import Finding
 
@@ -44,23 +44,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare; return 0 where nothing differs, else 1."""
-    from gradwire.differences.compare import differences
+    from gradwire.differences.find import differences
     from gradwire.differences.sides import read_side
-    from gradwire.differences.sources import disagreements
-    from gradwire.targets.job import LaunchFacts
 
-    facts = LaunchFacts(
-        num_processes=arguments.num_processes,
-        num_machines=arguments.num_machines,
-        mixed_precision=arguments.mixed_precision,
-        hidden_size=arguments.hidden_size,
-    )
+    facts = facts_of(arguments)
     a, b = (
         read_side(name, facts=facts, trainer_arguments=arguments.trainer_arguments)
         for name in (arguments.a, arguments.b)
     )
     found = differences(a, b)
-    between = [finding for side in (a, b) if side.job is not None for finding in disagreements(side.job)]
+    between = [finding for side in (a, b) for finding in _disagreements(side)]
     if arguments.json:
         say_json(_document(a, b, found, between))
     else:
@@ -74,6 +67,14 @@ def run(arguments: argparse.Namespace) -> int:
         count = len(found)
         note("equal" if not found else f"{count} difference{'' if count == 1 else 's'} between {a.name} and {b.name}")
     return _DIFFERENT if found else _EQUAL
+
+
+def _disagreements(side: Side) -> tuple[Finding, ...]:
+    if side.job is None:
+        return ()
+    from gradwire.differences.sources import disagreements
+
+    return disagreements(side.job)
 
 
 def _say(difference: Difference) -> None:

@@ -12,7 +12,7 @@ from gradwire.cli.output import note, say, say_json, shown, wrapped
 if TYPE_CHECKING:
     from gradwire.importing.engine import Imported
     from gradwire.importing.entry import Entry
-    from gradwire.targets.job import Job
+    from gradwire.targets.job import Job, LaunchFacts
 
 DESCRIPTION = """\
 Make a recipe of a DeepSpeed JSON (strict or hjson), an Accelerate YAML or
@@ -68,19 +68,24 @@ def add_facts(parser: argparse.ArgumentParser, *, with_kind: bool = True) -> Non
     )
 
 
-def job_of(arguments: argparse.Namespace, files: list[str]) -> Job:
-    """Return the job that the files and the facts of the launch make."""
-    from gradwire.targets.grouping import one_job
+def facts_of(arguments: argparse.Namespace) -> LaunchFacts:
+    """Return what the options of `add_facts` say of the launch."""
     from gradwire.targets.job import LaunchFacts
 
-    facts = LaunchFacts(
+    return LaunchFacts(
         num_processes=arguments.num_processes,
         num_machines=arguments.num_machines,
         mixed_precision=arguments.mixed_precision,
         hidden_size=arguments.hidden_size,
     )
+
+
+def job_of(arguments: argparse.Namespace, files: list[str]) -> Job:
+    """Return the job that the files and the facts of the launch make."""
+    from gradwire.targets.grouping import one_job
+
     paths = [Path(name) for name in dict.fromkeys(files)]
-    return one_job(paths, facts=facts, trainer_arguments=arguments.trainer_arguments, kind=arguments.kind)
+    return one_job(paths, facts=facts_of(arguments), trainer_arguments=arguments.trainer_arguments, kind=arguments.kind)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,13 +1,13 @@
-"""Finds where two sides differ in what they end up with, and what each value rests on."""
+"""Finds where the files of two sides differ in what the programs end up with, and what each value rests on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
+from gradwire.differences.difference import About, Difference, Value
 from gradwire.differences.sides import Side
 from gradwire.differences.tracing import traced
 from gradwire.errors import UsageError
@@ -17,48 +17,23 @@ from gradwire.importing.trainer_table import TRAINER_DEFAULTS
 from gradwire.plan import Backend
 from gradwire.recipe.load import LoadedRecipe
 from gradwire.targets.accelerate_effective import accelerate_default
-from gradwire.targets.comparable import Default, comparable_deepspeed, differing, same
+from gradwire.targets.comparable import Default, comparable_deepspeed, differing
 from gradwire.targets.deepspeed_activity import idle_reason
 from gradwire.targets.deepspeed_effective import default_of
 from gradwire.targets.effective import Effective
 from gradwire.targets.job import Job
-
-About = Literal["recipe", "deepspeed", "accelerate", "trainer"]
 
 # What each machine or folder says for itself.
 _PLACES = ("machine_rank", "main_process_ip", "main_process_port", "deepspeed_config.deepspeed_config_file")
 _PROGRAMS = ("optimizer.", "scheduler.", "zero_force_ds_cpu_optimizer")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Value:
-    """What one side ends up with: the value, and what it rests on in words. `file` None: no file says it."""
-
-    value: Any
-    origin: str
-    file: str | None = None
-    line: int | None = None
-    column: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Difference:
-    """One path at which the sides differ; `about` says in whose spelling the path is."""
-
-    about: About
-    path: str
-    a: Value
-    b: Value
-
-
-def differences(a: Side, b: Side) -> list[Difference]:
-    """Return where two sides differ after defaults; two recipes by their own keys, else by the backends' values.
+def differences_of_values(a: Side, b: Side) -> list[Difference]:
+    """Return where two sides, of which at most one is a recipe, differ by the values that the backends end up with.
 
     A recipe is lowered for the other side's backend and processes. Raises UsageError where the sides have nothing in
     common, or a program refuses a file.
     """
-    if a.recipe is not None and b.recipe is not None:
-        return list(_of_recipes(a.recipe, b.recipe))
     one, other = _values(a, b), _values(b, a)
     found = []
     for about, default in _DEFAULTS.items():
@@ -84,31 +59,6 @@ _DEFAULTS: dict[About, Default] = {
 }
 # Folders and names, which differ between any two runs.
 _NAMES = ("deepspeed", "output_dir", "logging_dir", "run_name")
-
-
-def _of_recipes(a: LoadedRecipe, b: LoadedRecipe) -> Iterator[Difference]:
-    left, right = (dict(_leaves(msgspec.to_builtins(each.recipe), "")) for each in (a, b))
-    for path in sorted({*left, *right}, key=lambda each: (each.split(".")[0] == "backends", each)):
-        if path in ("extends", "summary") or same(left.get(path), right.get(path)):
-            continue
-        yield Difference(about="recipe", path=path, a=_recipe_value(a, left, path), b=_recipe_value(b, right, path))
-
-
-def _recipe_value(loaded: LoadedRecipe, values: Mapping[str, Any], path: str) -> Value:
-    origin = loaded.origins.get(path)
-    if origin is None or origin.layer == "default":
-        return Value(value=values.get(path), origin="the recipe's default")
-    return Value(
-        value=values.get(path), origin=origin.layer, file=origin.source, line=origin.line, column=origin.column
-    )
-
-
-def _leaves(section: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
-    for name, value in section.items():
-        if isinstance(value, dict) and value:
-            yield from _leaves(value, f"{prefix}{name}.")
-        elif value != {}:
-            yield f"{prefix}{name}", value
 
 
 def _values(side: Side, other: Side) -> dict[About, Mapping[str, Effective]]:

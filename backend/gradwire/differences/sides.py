@@ -16,9 +16,7 @@ from gradwire.reading import read_text
 from gradwire.recipe.extends import SUFFIXES
 from gradwire.recipe.load import LoadedRecipe, load_recipe
 from gradwire.resources import schema_text
-from gradwire.targets.grouping import one_job
 from gradwire.targets.job import Job, LaunchFacts
-from gradwire.targets.loading import Unreadable, load_document
 
 _MAX_PLAN_BYTES = 16 * 1024 * 1024
 
@@ -43,6 +41,10 @@ def read_side(name: str, *, facts: LaunchFacts, trainer_arguments: Path | None =
         return _folder(path, facts)
     if not name.endswith((*SUFFIXES, ".hjson")) or path.suffix == ".toml":
         return Side(name=name, recipe=load_recipe(name))
+    # The name of a preset is enough to know that nothing of these is needed.
+    from gradwire.targets.grouping import one_job
+    from gradwire.targets.loading import Unreadable, load_document
+
     loaded = load_document(path)
     names = () if isinstance(loaded, Unreadable) else tuple(loaded.root.members or ())
     # What is no readable mapping is a recipe's to complain of where it is YAML, a configuration's where it is JSON.
@@ -60,6 +62,8 @@ def _folder(folder: Path, facts: LaunchFacts) -> Side:
     files = [folder / name for name in (ACCELERATE_FILE, DEEPSPEED_FILE, TRAINER_FILE) if (folder / name).is_file()]
     if not files:
         raise UsageError(f"{folder}: holds no {ACCELERATE_FILE}, {DEEPSPEED_FILE} or {TRAINER_FILE}; name a file")
+    from gradwire.targets.grouping import one_job
+
     plan = _plan(folder / PLAN_FILE)
     known = facts
     if plan is not None and facts.num_processes is None:

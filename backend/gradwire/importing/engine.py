@@ -21,9 +21,10 @@ from gradwire.importing.sharding_table import carry_fsdp
 from gradwire.importing.trainer_table import carry_trainer
 from gradwire.plan import Backend
 from gradwire.targets.batch import Batch
-from gradwire.targets.comparable import comparable_deepspeed, optimizer_kind, same
+from gradwire.targets.comparable import comparable_deepspeed, optimizer_kind
 from gradwire.targets.deepspeed_effective import default_of
 from gradwire.targets.effective import Reading
+from gradwire.targets.equality import same
 from gradwire.targets.job import Job
 
 

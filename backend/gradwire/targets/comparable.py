@@ -9,6 +9,7 @@ from typing import Any
 from gradwire.targets.batch import MICRO, STEPS, TRAIN, Batch
 from gradwire.targets.deepspeed_effective import default_of
 from gradwire.targets.effective import Effective, Reading
+from gradwire.targets.equality import same
 
 NEVER = 1_000_000_000
 """Steps between two lines of progress from which on there is none."""
@@ -124,15 +125,6 @@ def differing(
         if not same(pair[0].value, pair[1].value):
             found[path] = pair
     return found
-
-
-def same(one: Any, other: Any) -> bool:
-    """Return whether two values are the same to a program: 1 and 1.0 are, 1 and true are not."""
-    if isinstance(one, bool) != isinstance(other, bool):
-        return False
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(same(left, right) for left, right in zip(one, other, strict=True))
-    return bool(one == other)
 
 
 def _at(values: Mapping[str, Effective], path: str, default: Default) -> Effective:
