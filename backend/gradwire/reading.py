@@ -30,10 +30,11 @@ def read_regular(path: Path, *, max_bytes: int) -> bytes:
         os.close(descriptor)
 
 
-def read_text(path: Path, *, max_bytes: int, what: str) -> str:
-    """Return the UTF-8 text of a file of at most `max_bytes` bytes; a byte-order mark stays in the text.
+def read_encoded(path: Path, *, max_bytes: int, what: str) -> bytes:
+    """Return the bytes of a file that may be UTF-8 text of at most `max_bytes` bytes.
 
-    `what` names in messages what the file should be, for example "a configuration file". Raises UsageError.
+    `what` names in messages what the file should be, for example "a configuration file". Raises UsageError, whose
+    message does not name the file.
     """
     try:
         content = read_regular(path, max_bytes=max_bytes)
@@ -51,6 +52,15 @@ def read_text(path: Path, *, max_bytes: int, what: str) -> str:
         raise UsageError("is UTF-16 text; save it as UTF-8")
     if b"\x00" in content:
         raise UsageError(f"is a binary file, not {what}")
+    return content
+
+
+def read_text(path: Path, *, max_bytes: int, what: str) -> str:
+    """Return the UTF-8 text of a file as `read_encoded` takes it; a byte-order mark stays in the text.
+
+    Raises UsageError, whose message does not name the file.
+    """
+    content = read_encoded(path, max_bytes=max_bytes, what=what)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from gradwire.errors import InvalidRecipe, UsageError, Violation
-from gradwire.reading import read_regular
+from gradwire.reading import read_encoded
 from gradwire.recipe.document import Document, Place, place_of_offset
 from gradwire.recipe.scalars import UNPRINTABLE
 
@@ -32,25 +32,12 @@ def read_document(path: Path, *, source: str) -> Document:
 
 def _read_bytes(path: Path, source: str) -> bytes:
     try:
-        content = read_regular(path, max_bytes=MAX_BYTES)
-    except FileNotFoundError:
-        raise UsageError(f"{source}: no such file") from None
-    except IsADirectoryError:
-        raise UsageError(f"{source}: is a folder; name a recipe file in it, or a preset") from None
-    except PermissionError:
-        raise UsageError(f"{source}: no permission to read it") from None
-    except OSError as error:
-        raise UsageError(f"{source}: cannot be read: {error.strerror}") from None
-    if len(content) > MAX_BYTES:
-        raise UsageError(f"{source}: larger than {MAX_BYTES // 1024} KiB, which no recipe is; is this the right file?")
-    return content
+        return read_encoded(path, max_bytes=MAX_BYTES, what="a recipe")
+    except UsageError as error:
+        raise UsageError(f"{source}: {error}") from None
 
 
 def _decode(content: bytes, source: str) -> str:
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise UsageError(f"{source}: is UTF-16 text; save it as UTF-8")
-    if b"\x00" in content:
-        raise UsageError(f"{source}: is a binary file, not a recipe")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
