@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import sysconfig
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,6 +24,7 @@ FOLDER_CAP_BYTES = 1024 * 1024 * 1024
 IGNORED = -100
 """The label of a token that counts for no loss, as torch and transformers have it."""
 
+_NOT_THE_LIBRARY = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
 _CHECKED_BYTES = 64 * 1024 * 1024
 
 
@@ -48,9 +49,10 @@ def read_text(path: str | None) -> Text:
     """
     if path is None:
         folder = Path(sysconfig.get_path("stdlib"))
-        files = (file for file in sorted(folder.rglob("*.py")) if _is_library_source(file.relative_to(folder)))
         version = ".".join(map(str, sys.version_info[:3]))
-        return Text(content=_join(files, STANDARD_LIBRARY_CAP_BYTES), origin=f"Python {version} standard library")
+        return Text(
+            content=_join(_sources(folder), STANDARD_LIBRARY_CAP_BYTES), origin=f"Python {version} standard library"
+        )
     place = Path(path)
     try:
         content = _join_folder(place) if place.is_dir() else _map_file(place)
@@ -119,8 +121,14 @@ def _shuffled(windows: int, seed: int, epoch: int) -> Starts:
     return numpy.random.default_rng([seed, epoch]).permutation(windows)
 
 
-def _is_library_source(file: Path) -> bool:
-    return not {"site-packages", "dist-packages", "test", "tests", "idle_test"}.intersection(file.parts)
+def _sources(folder: Path) -> Iterator[Path]:
+    """Yield the library's files in name order; what is installed below it is many times larger, and not looked at."""
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            if path.name not in _NOT_THE_LIBRARY:
+                yield from _sources(path)
+        elif path.suffix == ".py":
+            yield path
 
 
 def _join(files: Iterable[Path], cap: int) -> Bytes:
