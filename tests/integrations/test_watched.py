@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +187,6 @@ def test_a_signal_goes_on_to_the_command(tmp_path: Path) -> None:
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as started:
         assert started.stdout is not None
         assert started.stdout.readline() == "ready\n"
-        time.sleep(0.05)
         started.send_signal(signal.SIGTERM)
         assert started.wait(60) == 9
 

@@ -30,12 +30,15 @@ def run_attended(
     this process go on to it, but for those that the terminal sends to both. `every_second` is called while it runs.
     Raises EnvironmentNotFit where it cannot be started.
     """
-    try:
-        # On an error while it runs nothing is cleaned up: the signals below are all that ends it.
-        process = subprocess.Popen(list(words), env=dict(environment), stdout=stdout)
-    except OSError as error:
-        raise EnvironmentNotFit(f"cannot start {words[0]}: {error.strerror or error}") from error
-    with _signals_go_to(process):
+
+    def start() -> subprocess.Popen[bytes]:
+        try:
+            # On an error while it runs nothing is cleaned up: the signals below are all that ends it.
+            return subprocess.Popen(list(words), env=dict(environment), stdout=stdout)
+        except OSError as error:
+            raise EnvironmentNotFit(f"cannot start {words[0]}: {error.strerror or error}") from error
+
+    with _signals_go_on(start) as process:
         while True:
             try:
                 code = process.wait(_TICK_SECONDS)
@@ -46,12 +49,17 @@ def run_attended(
 
 
 @contextmanager
-def _signals_go_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
+def _signals_go_on(start: Callable[[], subprocess.Popen[bytes]]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process to which signals go on, also those that come before it has started."""
+    early: list[int] = []
+    process: subprocess.Popen[bytes] | None = None
+
     def forward(number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGINT and _is_in_foreground():
-            return
-        with suppress(ProcessLookupError):
-            process.send_signal(number)
+        if process is None:
+            early.append(number)
+        elif number != signal.SIGINT or not _is_in_foreground():
+            with suppress(ProcessLookupError):
+                process.send_signal(number)
 
     before = {number: signal.getsignal(number) for number in _FORWARDED}
     # What nohup or a background shell ignores stays ignored.
@@ -59,7 +67,11 @@ def _signals_go_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
     for number in before:
         signal.signal(number, forward)
     try:
-        yield
+        process = start()
+        for arrived in early:
+            with suppress(ProcessLookupError):
+                process.send_signal(arrived)
+        yield process
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
