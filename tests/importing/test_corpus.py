@@ -1,15 +1,9 @@
-"""Real public files: what DeepSpeed loads from the lowered recipe is what it loads from the file.
-
-The files are other people's, so they are not in this repository: see tests/lint/test_corpus.py for GRADWIRE_CORPUS.
-"""
+"""Real public files: what DeepSpeed loads from the lowered recipe is what it loads from the file."""
 
 from __future__ import annotations
 
-import csv
-import os
 from collections import Counter
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,29 +16,20 @@ from gradwire.targets.filling import TRAINER_FILLED, loader_of
 from gradwire.targets.job import Job, LaunchFacts
 from gradwire.targets.loading import load_document
 from gradwire.targets.tree import Document
+from tests import corpus
+from tests.corpus import results
 from tests.importing.importing import text_of
 from tests.importing.real_values import acting
 from tests.lint.oracle_client import Oracle
 
-FOLDER = os.environ.get("GRADWIRE_CORPUS")
-pytestmark = pytest.mark.skipif(
-    not FOLDER, reason="real files are not shipped; set GRADWIRE_CORPUS to a folder of them"
-)
+pytestmark = corpus.NEEDED
 
 IMPORTED_AT_LEAST = 0.75
 """Share of the files that load and that a recipe can say whole; the others name the keys that it cannot."""
 
 
-@pytest.fixture(scope="module")
-def rows() -> list[dict[str, str]]:
-    with (Path(str(FOLDER)) / "RESULTS.tsv").open(encoding="utf-8", newline="") as file:
-        found = list(csv.DictReader(file, delimiter="\t"))
-    assert len(found) > 100
-    return found
-
-
 def _job(row: dict[str, str]) -> Job:
-    document = load_document(Path(str(FOLDER)) / row["file"])
+    document = load_document(corpus.folder() / row["file"])
     assert isinstance(document, Document)
     if document.kind == "accelerate":
         return Job(accelerate=document)
@@ -58,9 +43,9 @@ def _needs_another_file(error: UsageError) -> bool:
     return "deepspeed_config_file: it names" in str(error)
 
 
-def test_files_that_load_are_imported_or_refused_by_a_named_key(rows: list[dict[str, str]]) -> None:
+def test_files_that_load_are_imported_or_refused_by_a_named_key() -> None:
     counts: Counter[str] = Counter()
-    for row in rows:
+    for row in results():
         if row["verdict"] in ("error", "plugin-error"):
             continue
         try:
@@ -68,7 +53,7 @@ def test_files_that_load_are_imported_or_refused_by_a_named_key(rows: list[dict[
             counts["imported"] += 1
         except CannotImport as error:
             counts["refused"] += 1
-            assert all(str(FOLDER) in text for text in error.refused_keys[:1]), row["file"]
+            assert all(str(corpus.folder()) in text for text in error.refused_keys[:1]), row["file"]
         except UsageError as error:
             # An Accelerate file whose DeepSpeed JSON is not in the folder, or what DeepSpeed refuses only later.
             assert _needs_another_file(error) or row["verdict"] == "config-ok-later-fails", (row["file"], str(error))
@@ -78,23 +63,23 @@ def test_files_that_load_are_imported_or_refused_by_a_named_key(rows: list[dict[
     assert share >= IMPORTED_AT_LEAST, counts
 
 
-def test_files_that_do_not_load_are_not_imported(rows: list[dict[str, str]]) -> None:
+def test_files_that_do_not_load_are_not_imported() -> None:
     """Reading a file here tells what the library refuses; but for what only a CUDA machine has."""
-    for row in rows:
+    for row in results():
         if row["verdict"] == "error" and "only supported for CUDA" not in str(row):
             with pytest.raises(UsageError, match="refuses"):
                 import_job(_job(row))
 
 
-def test_nothing_is_written_that_is_not_valid(rows: list[dict[str, str]]) -> None:
-    for row, imported, job in _imported(rows, allow_lossy=True):
+def test_nothing_is_written_that_is_not_valid() -> None:
+    for row, imported, job in _imported(allow_lossy=True):
         assert load_text(text_of(imported, job), source=row["file"]).recipe, row["file"]
 
 
-def test_deepspeed_loads_the_same_values(rows: list[dict[str, str]], oracle: Oracle) -> None:
+def test_deepspeed_loads_the_same_values(oracle: Oracle) -> None:
     """Every value that acts, as the real library loads it: the optimizer of a script of the file's owner excepted."""
     compared = 0
-    for row, imported, job in _imported(rows, allow_lossy=False):
+    for row, imported, job in _imported(allow_lossy=False):
         if job.deepspeed is None or row["verdict"] == "error":
             continue
         recipe = load_text(text_of(imported, job), source=row["file"]).recipe
@@ -111,10 +96,10 @@ def test_deepspeed_loads_the_same_values(rows: list[dict[str, str]], oracle: Ora
     assert compared >= 45
 
 
-def test_accelerate_starts_the_same(rows: list[dict[str, str]], oracle: Oracle) -> None:
+def test_accelerate_starts_the_same(oracle: Oracle) -> None:
     """The environment of the ranks, as the real launcher makes it, and the DeepSpeed configuration that it leads to."""
     compared = 0
-    for row, imported, job in _imported(rows, allow_lossy=False):
+    for row, imported, job in _imported(allow_lossy=False):
         if job.accelerate is None:
             continue
         recipe = load_text(text_of(imported, job), source=row["file"]).recipe
@@ -161,9 +146,9 @@ def _ranks(started: dict[str, Any]) -> dict[str, Any]:
     return {**hidden, **settings, "num_processes": started["num_processes"]}
 
 
-def _imported(rows: list[dict[str, str]], *, allow_lossy: bool) -> list[tuple[dict[str, str], Imported, Job]]:
+def _imported(*, allow_lossy: bool) -> list[tuple[dict[str, str], Imported, Job]]:
     found = []
-    for row in rows:
+    for row in results():
         imported, job = _once(row["file"], row["works_at_world_size"], allow_lossy)
         if imported is not None:
             found.append((row, imported, job))
