@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.distributed.real_runs import free_port, run_words
+from tests.distributed.real_runs import run_words
+from tests.ports import free_port
 
 pytestmark = pytest.mark.distributed
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from tests.lint.oracle_client import Oracle
 from tests.lint.pairs_accelerate import FILE_ONLY, ZERO2, ac, fsdp, plugin
 from tests.lint.pairs_accelerate import PAIRS as ACCELERATE_PAIRS
 from tests.lint.pairs_deepspeed import ABSENT, PAIRS, ds, warmup
+from tests.ports import free_port
 
 # At world size 1, where these pairs are about a larger one.
 _WORLDS = {"DS602": 14, "DS603": 8, "DS209": 8, "DS604": 32}
@@ -155,9 +155,7 @@ LATER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.slow
 def test_what_is_said_to_fail_later_fails_when_the_engine_starts_or_steps(oracle: Oracle) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     for code, (faulty, sound) in LATER.items():
         assert any(each.code == code and each.severity == "error" for each in lint(**faulty)), code
         assert oracle.ask("deepspeed", config=faulty["deepspeed"])["ok"], f"{code}: the file itself is read"

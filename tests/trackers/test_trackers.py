@@ -16,7 +16,7 @@ from gradwire.documents.step_schema import Step
 from gradwire.errors import EnvironmentNotFit, UsageError
 from gradwire.trackers.interface import PACKAGES, check_trackers, open_trackers
 from gradwire.trackers.names import step_figures
-from tests.distributed.real_runs import free_port
+from tests.ports import free_port
 
 # Three steps, the second without a loss.
 WRITE = """
