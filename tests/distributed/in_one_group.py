@@ -17,6 +17,8 @@ def settings_in_one_group() -> Iterator[tuple[Setting, Any]]:
     """Give the setting of each folder on the command line and this rank's device; the process ends after the last."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folders", nargs="+", type=Path)
+    # The deepspeed launcher may add it.
+    parser.add_argument("--local_rank", type=int)
     folders = parser.parse_args().folders
     place = read_place(os.environ)
     first, _ = read_plan(folders[0])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import socket
-import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from gradwire.measure.measurement import read_measurement
 from gradwire.plan import Backend, Device, settle
 from gradwire.recipe import load_recipe, parse_set
 
-BIN = Path(sys.executable).parent
 DRIVER = Path(__file__).with_name("train_several.py")
 
 RECIPE = """
@@ -58,12 +56,11 @@ def lowered(folder: Path, backend: Backend, *sets: str, device: Device = "cpu") 
 
 
 def run_words(*words: str | Path, seconds: float = 150, **environment: str) -> Finished:
-    """Run `words`, the launchers of this Python first in the path, and return how it ended."""
+    """Run `words` and return how it ended."""
     log = Path(os.environ.get("TMPDIR", "/tmp")) / f"gradwire-test-{os.getpid()}.log"
-    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     ended = run(
         [str(word) for word in words],
-        environment={**os.environ, "PATH": path, **environment},
+        environment={**os.environ, **environment},
         log=log,
         timeout_seconds=seconds,
     )
@@ -78,24 +75,8 @@ def torchrun(processes: int, *words: str | Path, **environment: str) -> Finished
     return run_words("torchrun", "--standalone", "--nproc-per-node", str(processes), *words, **environment)
 
 
-def train_with_launcher(folders: list[Path], processes: int) -> dict[str, Measurement]:
-    """Train the plans in `folders`, all of one backend, in one start of their own launcher; keyed by folder name."""
-    words = _launcher_words(folders[0], processes)
-    run_words(*words, DRIVER, *folders).check()
-    return {folder.name: read_measurement(folder / "measurement.json") for folder in folders}
-
-
-def _launcher_words(folder: Path, processes: int) -> list[str]:
-    if (folder / "accelerate.yaml").exists():
-        return ["accelerate", "launch", "--config_file", str(folder / "accelerate.yaml")]
-    if (folder / "deepspeed.json").exists():
-        return ["deepspeed", "--num_gpus", str(processes), "--master_port", str(free_port())]
-    return ["torchrun", "--standalone", "--nproc-per-node", str(processes)]
-
-
-def free_port() -> int:
-    """Return a port that nobody listens at now; `deepspeed --master_port 0` waits for ever instead of taking one."""
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        port: int = opened.getsockname()[1]
-    return port
+def train_in_one_group(folders: Sequence[Path], processes: int, *, seconds: float = 280) -> list[Measurement]:
+    """Train the plans in `folders`, of any backend, one after another in one start; return what each measured."""
+    words = ("torchrun", "--standalone", "--nproc-per-node", str(processes), DRIVER)
+    run_words(*words, *folders, seconds=seconds).check()
+    return [read_measurement(folder / "measurement.json") for folder in folders]

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from gradwire.documents.measurement_schema import Measurement
 from gradwire.plan import Backend
-from tests.distributed.real_runs import lowered, train_with_launcher
+from tests.distributed.real_runs import lowered, train_in_one_group
 
 pytestmark = pytest.mark.distributed
 
@@ -42,21 +40,35 @@ NATIVE_ONLY: dict[str, tuple[str, ...]] = {
 
 
 @pytest.fixture(scope="module")
-def native(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measurement]:
-    return train_all(tmp_path_factory.mktemp("native"), "native", {**RUNS, **NATIVE_ONLY})
+def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[Backend, dict[str, Measurement]]:
+    """What each method trains and sends on two processes, by backend and name."""
+    parent = tmp_path_factory.mktemp("compression")
+    chosen: tuple[tuple[Backend, dict[str, tuple[str, ...]]], ...] = (
+        ("native", {**RUNS, **NATIVE_ONLY}),
+        ("accelerate", RUNS),
+    )
+    keys = [(backend, name, sets) for backend, runs in chosen for name, sets in runs.items()]
+    measured = train_in_one_group(
+        [
+            lowered(parent / f"{backend}-{name}", backend, "training.max_steps=12", "measurement.warmup_steps=4", *sets)
+            for backend, name, sets in keys
+        ],
+        2,
+    )
+    found: dict[Backend, dict[str, Measurement]] = {"native": {}, "accelerate": {}}
+    for (backend, name, _), measurement in zip(keys, measured, strict=True):
+        found[backend][name] = measurement
+    return found
 
 
 @pytest.fixture(scope="module")
-def accelerate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measurement]:
-    return train_all(tmp_path_factory.mktemp("accelerate"), "accelerate", RUNS)
+def native(trained: dict[Backend, dict[str, Measurement]]) -> dict[str, Measurement]:
+    return trained["native"]
 
 
-def train_all(parent: Path, backend: Backend, runs: dict[str, tuple[str, ...]]) -> dict[str, Measurement]:
-    folders = [
-        lowered(parent / name, backend, "training.max_steps=12", "measurement.warmup_steps=4", *sets)
-        for name, sets in runs.items()
-    ]
-    return train_with_launcher(folders, 2)
+@pytest.fixture(scope="module")
+def accelerate(trained: dict[Backend, dict[str, Measurement]]) -> dict[str, Measurement]:
+    return trained["accelerate"]
 
 
 @pytest.mark.parametrize("name", [*RUNS, *NATIVE_ONLY])

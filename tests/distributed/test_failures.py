@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from gradwire.plan import Backend
-from tests.distributed.real_runs import BIN, free_port, lowered, run_words, torchrun
+from tests.distributed.real_runs import lowered, run_words, torchrun
+from tests.ports import free_port
 
 pytestmark = pytest.mark.distributed
 
@@ -141,7 +142,7 @@ def test_dead_rank_is_named_after_the_holder_of_the_store_has_left() -> None:
 
 def test_rank_killed_under_torchrun_is_named_by_those_that_are_told_to_stop(tmp_path: Path) -> None:
     folder = lowered(tmp_path / "out", "native", "training.max_steps=1000000", "training.num_gpus=3")
-    words = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", "3", "-m", "gradwire.train", str(folder)]
+    words = ["torchrun", "--standalone", "--nproc-per-node", "3", "-m", "gradwire.train", str(folder)]
     launcher = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert launcher.stderr is not None

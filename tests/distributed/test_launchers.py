@@ -4,42 +4,48 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from gradwire.measure.measurement import read_measurement
 from gradwire.plan import Backend
-from tests.distributed.real_runs import Finished, free_port, lowered, run_words, torchrun
+from tests.distributed.real_runs import Finished, lowered, run_words, torchrun
+from tests.ports import free_port
 
 pytestmark = pytest.mark.distributed
+
+References = Mapping[str, Mapping[str, Sequence[float]]]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def test_accelerate_launch_needs_no_environment_and_no_fixed_place(tmp_path: Path) -> None:
+def test_accelerate_launch_needs_no_environment_and_no_fixed_place(tmp_path: Path, references: References) -> None:
     written = lowered(tmp_path / "written", "accelerate")
     folder = shutil.copytree(written, tmp_path / "moved")
     command = ("accelerate", "launch", "--config_file", folder / "accelerate.yaml", "-m", "gradwire.train")
     run_words(*command, folder / "plan.json").check()
     check_measured(folder)
+    check_equals(folder, references)
 
 
-def test_accelerate_launch_with_deepspeed_needs_no_environment(tmp_path: Path) -> None:
+def test_accelerate_launch_with_deepspeed_needs_no_environment(tmp_path: Path, references: References) -> None:
     folder = lowered(tmp_path / "out", "accelerate", "parallelism.data.strategy=zero2")
     command = ("accelerate", "launch", "--config_file", folder / "accelerate.yaml", "-m", "gradwire.train")
     run_words(*command, folder / "plan.json").check()
     check_measured(folder)
+    check_equals(folder, references)
 
 
-def test_deepspeed_launcher_may_append_local_rank(tmp_path: Path) -> None:
+def test_deepspeed_launcher_may_append_local_rank(tmp_path: Path, references: References) -> None:
     folder = lowered(tmp_path / "out", "deepspeed", "parallelism.data.strategy=zero1")
     launch = (folder / "launch.sh").read_text(encoding="utf-8")
     (folder / "launch.sh").write_text(launch.replace("--no_local_rank ", ""), encoding="utf-8")
     elsewhere = tmp_path / "elsewhere"
     run_words("sh", folder / "launch.sh", "--out", elsewhere).check()
     check_measured(elsewhere)
+    check_equals(elsewhere, references)
 
 
 def test_one_process_needs_no_launcher(tmp_path: Path) -> None:
@@ -119,6 +125,12 @@ def check_measured(folder: Path, *, world_size: int = 2) -> None:
     assert losses[-1] < losses[0] - 0.5
     assert measurement.throughput.tokens_per_second is not None
     assert measurement.throughput.timed_tokens == measurement.steps.timed * 2 * 4 * 48 * world_size
+
+
+def check_equals(folder: Path, references: References) -> None:
+    """Hold a run of the tiny recipe, with its own optimizer, against float64."""
+    losses = read_measurement(folder / "measurement.json").losses
+    assert losses == pytest.approx(references["AdamW"]["losses"], rel=1e-4)
 
 
 def check_losses(finished: Finished, pattern: str) -> None:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import itertools
-import json
-import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from gradwire.documents.measurement_schema import Measurement
+from gradwire.measure.measurement import read_measurement
 from gradwire.plan import Backend
-from tests.distributed.real_runs import lowered, run_words, torchrun, train_with_launcher
+from tests.distributed.real_runs import lowered, torchrun, train_in_one_group
 
 pytestmark = pytest.mark.distributed
+
+References = Mapping[str, Mapping[str, Sequence[float]]]
+Strategies = Mapping[str, tuple[str, ...]]
 
 RELATIVE = 1e-4
 OPTIMIZERS = ("Adam", "AdamW")
 
 # A pipeline's two ranks share one batch, so it is twice as large: the same 16 samples per step as two DDP ranks take.
 PIPELINE = ("training.batch_size_per_gpu=4", "parallelism.pipeline={stages: 2, chunks: 2}")
-NATIVE = {
+NATIVE: Strategies = {
     "ddp": (),
     "overlap": ("communication.overlap={bucket_cap_mb: 0.05, gradient_as_bucket_view: true, static_graph: true}",),
     "checkpointing": ("training.gradient_checkpointing=true",),
@@ -40,7 +44,7 @@ NATIVE = {
         for schedule in ("interleaved-1f1b", "interleaved-zero-bubble", "zbv")
     },
 }
-NATIVE_FOUR = {
+NATIVE_FOUR: Strategies = {
     "ddp": ("training.batch_size_per_gpu=1",),
     "hsdp": ("training.batch_size_per_gpu=1", "parallelism.data={strategy: fsdp, shard_group_size: 2}"),
     "1f1b-ddp": ("parallelism.pipeline={stages: 2, chunks: 2}",),
@@ -68,106 +72,103 @@ ZERO |= {
         "zero: {secondary_partition_size: 2}}",
     ),
 }
-ZERO_FOUR = {
+ZERO_FOUR: Strategies = {
     "hpz": ("training.batch_size_per_gpu=1", "parallelism.data={strategy: zero3, zero: {secondary_partition_size: 2}}"),
 }
 
 
-@pytest.fixture(scope="module")
-def references(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[float]]]:
-    """Losses and gradient norms of each optimizer in float64 on one process."""
-    parent = tmp_path_factory.mktemp("reference")
-    folders = [lowered(parent / name, "native", f"training.optimizer={name}") for name in OPTIMIZERS]
-    finished = run_words(sys.executable, Path(__file__).with_name("reference.py"), *folders)
-    finished.check()
-    return dict(zip(OPTIMIZERS, json.loads(finished.output.splitlines()[-1]), strict=True))
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One recipe: the tiny one with `optimizer` and `sets`, lowered for `backend`."""
+
+    backend: Backend
+    optimizer: str
+    sets: tuple[str, ...]
 
 
-def test_reference_clips_in_every_step(references: dict[str, dict[str, list[float]]]) -> None:
+def cases(backend: Backend, strategies: Strategies, optimizers: Sequence[str] = OPTIMIZERS) -> dict[str, Case]:
+    """Return a case for each strategy, the optimizers in turn: test_parity_matrix has every one with every other."""
+    return {
+        f"{backend} {name}": Case(backend=backend, optimizer=optimizer, sets=sets)
+        for (name, sets), optimizer in zip(strategies.items(), itertools.cycle(optimizers))
+    }
+
+
+TWO = {
+    **cases("native", NATIVE),
+    **cases("deepspeed", ZERO),
+    **cases("accelerate", {name: NATIVE[name] for name in ("ddp", "overlap")}),
+    **cases("accelerate", {name: ZERO[name] for name in ("zero1", "zero2", "zero3", "zero3-offloaded")}),
+    **cases(
+        "trainer",
+        {"ddp": NATIVE["ddp"], "overlap": TRAINER_OVERLAP, "zero3-offloaded": ZERO["zero3-offloaded"]},
+        ("AdamW",),
+    ),
+}
+FOUR = cases("native", NATIVE_FOUR)
+FOUR_FOR_LONG = cases("deepspeed", ZERO_FOUR)
+
+
+def train_all(parent: Path, chosen: Mapping[str, Case], processes: int) -> dict[str, Measurement]:
+    """Train every case in one start."""
+    folders = [
+        lowered(
+            parent / name.replace(" ", "-"),
+            case.backend,
+            f"training.num_gpus={processes}",
+            f"training.optimizer={case.optimizer}",
+            *case.sets,
+        )
+        for name, case in chosen.items()
+    ]
+    return dict(zip(chosen, train_in_one_group(folders, processes), strict=True))
+
+
+def test_reference_clips_in_every_step(references: References) -> None:
     for reference in references.values():
         assert min(reference["gradient_norms"]) > 1.0
 
 
-def test_optimizers_differ(references: dict[str, dict[str, list[float]]]) -> None:
+def test_optimizers_differ(references: References) -> None:
     adam, adamw = (references[name]["losses"][-1] for name in OPTIMIZERS)
     assert abs(adam - adamw) / adam > 10 * RELATIVE
 
 
-def test_native_strategies_equal_the_reference(tmp_path: Path, references: dict[str, dict[str, list[float]]]) -> None:
-    check(tmp_path, "native", NATIVE, 2, references)
+@pytest.fixture(scope="module")
+def on_two(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measurement]:
+    return train_all(tmp_path_factory.mktemp("two"), TWO, 2)
 
 
-def test_native_on_four_processes_equals_the_reference(
-    tmp_path: Path, references: dict[str, dict[str, list[float]]]
-) -> None:
-    check(tmp_path, "native", NATIVE_FOUR, 4, references)
+@pytest.fixture(scope="module")
+def on_four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Measurement]:
+    return train_all(tmp_path_factory.mktemp("four"), FOUR, 4)
 
 
-def test_deepspeed_stages_equal_the_reference(tmp_path: Path, references: dict[str, dict[str, list[float]]]) -> None:
-    check(tmp_path, "deepspeed", ZERO, 2, references)
+@pytest.mark.parametrize("name", TWO)
+def test_two_processes_equal_the_reference(name: str, on_two: dict[str, Measurement], references: References) -> None:
+    check(on_two[name], references[TWO[name].optimizer])
+
+
+@pytest.mark.parametrize("name", FOUR)
+def test_four_processes_equal_the_reference(name: str, on_four: dict[str, Measurement], references: References) -> None:
+    check(on_four[name], references[FOUR[name].optimizer])
 
 
 @pytest.mark.soak
-def test_second_copies_over_some_of_the_ranks_equal_the_reference(
-    tmp_path: Path, references: dict[str, dict[str, list[float]]]
-) -> None:
-    check(tmp_path, "deepspeed", ZERO_FOUR, 4, references)
+def test_second_copies_over_some_of_the_ranks_equal_the_reference(tmp_path: Path, references: References) -> None:
+    for name, measurement in train_all(tmp_path, FOUR_FOR_LONG, 4).items():
+        check(measurement, references[FOUR_FOR_LONG[name].optimizer])
 
 
-def test_accelerate_ddp_equals_the_reference(tmp_path: Path, references: dict[str, dict[str, list[float]]]) -> None:
-    strategies = {name: NATIVE[name] for name in ("ddp", "overlap")}
-    check(tmp_path, "accelerate", strategies, 2, references)
+def test_same_seed_gives_the_same_losses_in_another_start(tmp_path: Path, on_two: dict[str, Measurement]) -> None:
+    folder = lowered(tmp_path / "out", "native", f"training.optimizer={TWO['native ddp'].optimizer}")
+    torchrun(2, "-m", "gradwire.train", folder / "plan.json").check()
+    assert read_measurement(folder / "measurement.json").losses == on_two["native ddp"].losses
 
 
-def test_accelerate_with_deepspeed_equals_the_reference(
-    tmp_path: Path, references: dict[str, dict[str, list[float]]]
-) -> None:
-    strategies = {name: ZERO[name] for name in ("zero1", "zero2", "zero3", "zero3-offloaded")}
-    check(tmp_path, "accelerate", strategies, 2, references)
-
-
-def test_the_trainer_equals_the_reference(tmp_path: Path, references: dict[str, dict[str, list[float]]]) -> None:
-    strategies = {"ddp": NATIVE["ddp"], "overlap": TRAINER_OVERLAP, "zero3-offloaded": ZERO["zero3-offloaded"]}
-    check(tmp_path, "trainer", strategies, 2, references, optimizers=("AdamW",))
-
-
-def test_same_seed_twice_gives_the_same_losses(tmp_path: Path) -> None:
-    folder = lowered(tmp_path / "out", "native")
-    runs = []
-    for _ in range(2):
-        torchrun(2, "-m", "gradwire.train", folder / "plan.json").check()
-        runs.append(json.loads((folder / "measurement.json").read_text(encoding="utf-8"))["losses"])
-    assert runs[0] == runs[1]
-
-
-def check(
-    tmp_path: Path,
-    backend: Backend,
-    strategies: dict[str, tuple[str, ...]],
-    processes: int,
-    references: dict[str, dict[str, list[float]]],
-    optimizers: tuple[str, ...] = OPTIMIZERS,
-) -> None:
-    folders = [
-        lowered(
-            tmp_path / f"{strategy}-{optimizer}",
-            backend,
-            f"training.num_gpus={processes}",
-            f"training.optimizer={optimizer}",
-            *sets,
-        )
-        # In turn: test_parity_matrix has every strategy with every optimizer.
-        for (strategy, sets), optimizer in zip(strategies.items(), itertools.cycle(optimizers))
-    ]
-    measured = train_with_launcher(folders, processes)
-    for name, measurement in measured.items():
-        reference = references[name.rpartition("-")[2]]
-        assert measurement.losses == pytest.approx(reference["losses"], rel=RELATIVE), name
-        assert measurement.gradient_norms == pytest.approx(reference["gradient_norms"], rel=1e-3), name
-        check_learns(measurement)
-
-
-def check_learns(measurement: Measurement) -> None:
+def check(measurement: Measurement, reference: Mapping[str, Sequence[float]]) -> None:
+    assert measurement.losses == pytest.approx(reference["losses"], rel=RELATIVE)
+    assert measurement.gradient_norms == pytest.approx(reference["gradient_norms"], rel=1e-3)
     first, last = measurement.losses[0], measurement.losses[-1]
     assert first is not None
     assert last is not None

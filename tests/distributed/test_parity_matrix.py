@@ -16,10 +16,9 @@ import pytest
 
 from gradwire.compare.parity import default_tolerances
 from gradwire.documents.measurement_schema import Measurement
-from gradwire.measure.measurement import read_measurement
 from gradwire.plan import Backend
 from tests.distributed.matrix import CHOICES, MORE, Row, all_pairs, covering_rows, pairs, sets_of
-from tests.distributed.real_runs import DRIVER, lowered, run_words
+from tests.distributed.real_runs import lowered, run_words, train_in_one_group
 
 # A short text: each row reads it anew.
 SMALL = (
@@ -70,11 +69,9 @@ def test_every_row_trains_as_the_reference(
     processes: str, folders: list[Path], references: list[dict[str, list[float]]]
 ) -> None:
     numbers = [number for number, (row, _) in enumerate(ROWS) if row["processes"] == processes]
-    words = ("torchrun", "--standalone", "--nproc-per-node", processes, DRIVER)
-    run_words(*words, *(folders[number] for number in numbers), seconds=280).check()
+    measured = train_in_one_group([folders[number] for number in numbers], int(processes))
     wrong = []
-    for number in numbers:
-        found = read_measurement(folders[number] / "measurement.json")
+    for number, found in zip(numbers, measured, strict=True):
         name = name_of(*ROWS[number])
         wrong += [f"{name}: {text}" for text in complaints(ROWS[number][0], found, references[number])]
     assert not wrong, "\n".join(wrong)

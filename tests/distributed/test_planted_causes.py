@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gradwire.cli.main import main
 from gradwire.measure.measurement import read_measurement
 from tests.distributed.real_runs import lowered, run_words, torchrun
 
-pytestmark = pytest.mark.distributed
+pytestmark = [pytest.mark.distributed, pytest.mark.alone]
 
 DRIVER = Path(__file__).with_name("train_with_plants.py")
 SHORT = ("training.max_steps=8", "training.gradient_accumulation=1", "training.batch_size_per_gpu=4")
@@ -37,9 +40,9 @@ SLOW_LO = 'ip link set lo mtu 1500 up && tc qdisc add dev lo root tbf rate {rate
 
 def reported(*folders: Path) -> list[dict[str, Any]]:
     """Return the cells of `gradwire report`, the largest size last."""
-    finished = run_words("python", "-m", "gradwire", "report", *folders, "--json")
-    finished.check()
-    cells: list[dict[str, Any]] = json.loads(finished.output[finished.output.index("{") :])["cells"]
+    with redirect_stdout(io.StringIO()) as said:
+        assert main(["report", *map(str, folders), "--json"]) == 0
+    cells: list[dict[str, Any]] = json.loads(said.getvalue())["cells"]
     return sorted(cells, key=lambda cell: cell["num_gpus"])
 
 

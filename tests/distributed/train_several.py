@@ -5,7 +5,6 @@ Each plan goes through the same functions as in `python -m gradwire.train`.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -13,10 +12,9 @@ from pathlib import Path
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 
-from gradwire.train.process_group import begin_process_group, choose_device, end_process_group, leave
-from gradwire.train.reading import read_plan
+from in_one_group import settings_in_one_group
+
 from gradwire.train.run import train_in_group
-from gradwire.train.setting import Setting, check_world_size, read_place
 
 
 def forget_accelerate(launched_with_deepspeed: str | None) -> None:
@@ -38,26 +36,10 @@ def set_environment(folder: Path) -> None:
     os.environ.update(report["environment"])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--local_rank", type=int)
-    folders = parser.parse_args().folders
-    place = read_place(os.environ)
-    launched_with_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED")
-    first, _ = read_plan(folders[0])
-    device = choose_device(first.world, place)
-    begin_process_group(first.world, place, device)
-    for folder in folders:
-        plan, _ = read_plan(folder)
-        check_world_size(plan, place, os.environ)
-        set_environment(folder)
-        train_in_group(Setting(plan=plan, folder=folder, place=place), device, folder)
-        gc.collect()
-        if plan.backend in ("accelerate", "trainer"):
-            forget_accelerate(launched_with_deepspeed)
-    end_process_group()
-    leave(0)
-
-
-main()
+launched_with_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED")
+for setting, device in settings_in_one_group():
+    set_environment(setting.folder)
+    train_in_group(setting, device, setting.folder)
+    gc.collect()
+    if setting.plan.backend in ("accelerate", "trainer"):
+        forget_accelerate(launched_with_deepspeed)
