@@ -24,12 +24,21 @@ def pytest_configure() -> None:
     # How long an example takes decides no test: a busy machine is not a bug.
     settings.register_profile("gradwire", deadline=None)
     settings.load_profile("gradwire")
+    # As in an environment that was activated: the launchers, and one and the same ninja everywhere. Another version of
+    # it takes what the first one built for outdated, and compiles DeepSpeed's operator again.
+    scripts = str(Path(sys.executable).parent)
+    if os.environ["PATH"].split(os.pathsep)[0] != scripts:
+        os.environ["PATH"] = f"{scripts}{os.pathsep}{os.environ['PATH']}"
+    # Threads that wait for each other spin: on a busy machine a second's work becomes minutes of it.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     # A script's background job ignores Ctrl-C, and so would every process that a test starts there and interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# Before xdist reads the groups.
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     has_gpu = any(Path("/dev").glob("nvidia[0-9]*"))
     skip = pytest.mark.skip(reason="needs a CUDA device: this machine has no /dev/nvidia*")
     for item in items:
@@ -37,6 +46,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(skip)
         elif item.get_closest_marker("distributed") and isinstance(item, pytest.Function):
             item.fixturenames.insert(0, "deepspeed_operator")
+        if config.pluginmanager.hasplugin("xdist"):
+            item.add_marker(pytest.mark.xdist_group(_group_of(item)))
+
+
+def _group_of(item: pytest.Item) -> str:
+    """Return which of two workers runs a test: one at a time of those that start processes, and the others beside."""
+    starts_processes = any(item.get_closest_marker(name) for name in ("distributed", "slow"))
+    return "processes" if starts_processes else "light"
 
 
 @pytest.fixture(scope="session")

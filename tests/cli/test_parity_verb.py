@@ -40,25 +40,27 @@ def test_backends_train_the_same(finished: tuple[Path, Said]) -> None:
 
 
 @pytest.mark.distributed
-def test_lower_and_explain_cite_what_was_found(finished: tuple[Path, Said]) -> None:
+def test_lower_and_explain_cite_what_was_found(
+    finished: tuple[Path, Said], run_here: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, _ = finished
+    monkeypatch.chdir(folder)
     line = ["lower", "cpu/ddp", "--backend", "native", "--num-gpus", "1", *SCHEDULE, "--no-reread"]
-    said = run_command([*line, "--out", "out"], folder=folder, timeout=60)
+    said = run_here(*line, "--out", "out")
     assert "trains the same as accelerate over 3 steps" in said.out
     evidence = json.loads((folder / "out/lowering.json").read_text())["parity"]["evidence"]
     assert (evidence["file"], evidence["is_same"]) == ("runs/parity-cpu-ddp/parity.json", True)
     assert evidence["versions"]["torch"]
     # Another size, another recipe, another backend: nothing is known.
     for other in (["--num-gpus", "2"], ["--set", "training.seed=9"], ["--backend", "deepspeed"]):
-        said = run_command([*line, *other, "--out", "other"], folder=folder, timeout=60)
+        said = run_here(*line, *other, "--out", "other")
         assert "not compared with other backends here: `gradwire parity cpu/ddp" in " ".join(said.out.split())
-    words = ["explain", "cpu/ddp", "training.gradient_clip", "--num-gpus", "1", *SCHEDULE]
-    said = run_command(words, folder=folder, timeout=60)
+    said = run_here("explain", "cpu/ddp", "training.gradient_clip", "--num-gpus", "1", *SCHEDULE)
     assert "compared    native trains the same as accelerate over 3 steps" in said.out
 
 
 @pytest.mark.distributed
-def test_what_differs_is_named_and_the_exit_code_says_so(tmp_path: Path) -> None:
+def test_what_differs_is_named_and_the_exit_code_says_so(tmp_path: Path, run_here: Run) -> None:
     # ZeRO casts the whole model to bf16; native's nearest thing, one process of fully_shard, keeps fp32 gradients.
     words = ["parity", "cpu/zero1", "--backends", "native,deepspeed", "--num-gpus", "1", "--steps", "2"]
     words += ["--set", "training.precision=bf16-mixed", "--set", "training.gradient_accumulation=2", "--allow-lossy"]
@@ -72,7 +74,7 @@ def test_what_differs_is_named_and_the_exit_code_says_so(tmp_path: Path) -> None
     assert (native["is_lossy"], deepspeed["is_lossy"]) == (True, False)
     # A run of nearest values proves nothing of the recipe.
     line = ["lower", "cpu/zero1", "--backend", "deepspeed", *words[4:6], *words[8:12], "--out", "out", "--no-reread"]
-    assert "not compared with other backends here" in run_command(line, folder=tmp_path, timeout=60).out
+    assert "not compared with other backends here" in run_here(*line).out
 
 
 def test_a_backend_asked_for_by_name_must_be_able_to(run_here: Run, tmp_path: Path) -> None:

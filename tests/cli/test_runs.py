@@ -69,7 +69,7 @@ def finish(process: subprocess.Popen[str]) -> Said:
     return Said(exit_code=process.returncode, out=out, err=err)
 
 
-def test_launch_trains_and_measures(tmp_path: Path) -> None:
+def test_launch_trains_and_measures(tmp_path: Path, run_here: Callable[..., Said]) -> None:
     line = "launch cpu/ddp --backend native --num-gpus 2 --set training.max_steps=6 --json"
     said = run_command(line.split(), folder=tmp_path, timeout=120)
     assert said.exit_code == 0, said.err
@@ -82,7 +82,7 @@ def test_launch_trains_and_measures(tmp_path: Path) -> None:
     assert "step 6/6" in said.err
     assert "step 6/6" in (tmp_path / "runs/cpu-ddp-native-2/launch.log").read_text()
     # The next run takes another folder.
-    dry = run_command([*line.split(), "--dry-run"], folder=tmp_path, timeout=60)
+    dry = run_here(*line.split(), "--dry-run")
     assert dry.document["folder"] == "runs/cpu-ddp-native-2.2"
 
 
@@ -182,6 +182,7 @@ sys.meta_path.insert(0, Finder())
 """
 
 
+@pytest.mark.alone
 def test_a_slower_run_does_not_pass_the_gate_and_an_equal_one_does(tmp_path: Path) -> None:
     line = "compare cpu/ddp --backends native --num-gpus 1 --steps 4 --out before"
     first = run_command(line.split(), folder=tmp_path, timeout=120)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from gradwire.artifact import write_artifact
 from gradwire.plan import Backend
 from tests.lowering.drawing import STRATEGY, lowered
+from tests.ports import free_port
 
 pytestmark = pytest.mark.distributed
 
@@ -33,15 +33,10 @@ Path(sys.argv[1], f"rank{found['RANK']}.json").write_text(json.dumps(found))
 """
 
 
-def environment(**more: str) -> dict[str, str]:
-    search_path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    return {**os.environ, "PATH": search_path, **more}
-
-
 def start(command: list[str], folder: Path, **more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
-        env=environment(**more),
+        env={**os.environ, **more},
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -102,9 +97,7 @@ def test_two_machines_meet_by_node_rank(tmp_path: Path, script: Path) -> None:
     # Both launchers run here, each believing to be one of two machines; deepspeed's has the most to get wrong.
     artifact = lowered("deepspeed", device="cpu", num_nodes=2, program=(str(script), str(tmp_path)))
     write_artifact(artifact, tmp_path / "out")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     launch = [str(tmp_path / "out" / "launch.sh")]
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     nodes = [start(launch, tmp_path, NODE_RANK=str(rank), **meeting) for rank in range(2)]
@@ -149,9 +142,7 @@ def test_no_weight_moves_before_the_first_step_of_mixed_precision_without_zero(
         "training.learning_rate": 0.1,
     }
     write_artifact(lowered("deepspeed", values, device="cpu"), tmp_path / "out")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     place |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "DS_ACCELERATOR": "cpu"}
     answer = tmp_path / "moved.json"
     config = str(tmp_path / "out" / "deepspeed.json")

@@ -28,4 +28,5 @@ trainer = Trainer(
     eval_dataset=rows,
 )
 trainer.train()
-print("rank", os.environ.get("RANK"), "done")
+# In one write: torchrun's workers do not buffer, and print writes each word by itself, among those of the other rank.
+os.write(1, f"rank {os.environ.get('RANK')} done\n".encode())
