@@ -264,24 +264,26 @@ def _schedulers() -> dict[str, Any]:
     import torch
     from deepspeed.runtime import lr_schedules
 
-    own = {name: getattr(lr_schedules, name) for name in lr_schedules.VALID_LR_SCHEDULES}
     module = torch.optim.lr_scheduler
+    of_torch = {
+        name: getattr(module, name)
+        for name in sorted(dir(module))
+        if inspect.isclass(getattr(module, name))
+        and issubclass(getattr(module, name), module.LRScheduler)
+        and name[0] != "_"
+    }
+    own = {name: getattr(lr_schedules, name) for name in lr_schedules.VALID_LR_SCHEDULES}
     return {
-        "torch": sorted(
-            name
-            for name in dir(module)
-            if inspect.isclass(getattr(module, name))
-            and issubclass(getattr(module, name), module.LRScheduler)
-            and name[0] != "_"
-        ),
-        "parameters": {name: _parameters(each.__init__) for name, each in own.items()},
+        "own": sorted(own),
+        "torch": list(of_torch),
+        "parameters": {name: _parameters(each.__init__) for name, each in (own | of_torch).items()},
         "required": {
             name: sorted(
                 key
                 for key, parameter in inspect.signature(each.__init__).parameters.items()
                 if parameter.default is inspect.Parameter.empty and key not in ("self", "optimizer")
             )
-            for name, each in own.items()
+            for name, each in (own | of_torch).items()
         },
     }
 

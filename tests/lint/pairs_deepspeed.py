@@ -43,6 +43,10 @@ PAIRS: dict[str, tuple[Job, Job]] = {
     "DS106": (ds({"stage": "2"}), ds({"stage": 2})),
     "DS107": (ds(pipeline={"stages": 4}), ds(pipeline={"activation_checkpoint_interval": 1})),
     "DS108": (ds(True), ds({"stage": 1})),
+    "DS109": (
+        ds({"stage": 3, "prefetch_bucket_size": 5, "stage3_prefetch_bucket_size": 6}),
+        ds({"stage": 3, "prefetch_bucket_size": 5, "stage3_prefetch_bucket_size": "auto"}),
+    ),
     "DS201": (ds({"stage": 2, "stage3_max_live_parameters": 5}), ds({"stage": 3, "stage3_max_live_parameters": 5})),
     "DS202": (
         ds({"stage": 2, "offload_param": {"device": "cpu"}}),
@@ -85,6 +89,22 @@ PAIRS: dict[str, tuple[Job, Job]] = {
         ds(data_efficiency={"data_sampling": {"dynamic_batching": {"enabled": True}}}),
         ds(data_efficiency={"data_sampling": {"dynamic_batching": {"enabled": True, "max_tokens": 64}}}),
     ),
+    "DS213": (
+        ds({"stage": 2, "compute_grad_norm": False}),
+        ds({"stage": 2, "compute_grad_norm": False}, gradient_clipping=0),
+    ),
+    "DS214": (
+        ds(
+            {"stage": 1, "reduce_bucket_size": 1000000},
+            bf16={"enabled": True},
+            data_types={"grad_accum_dtype": "fp32"},
+        ),
+        ds({"stage": 1, "reduce_bucket_size": 1000000}, bf16={"enabled": True}),
+    ),
+    "DS215": (
+        ds(tensor_parallel={"autotp_size": 3}) | {"facts": LaunchFacts(num_processes=8)},
+        ds(tensor_parallel={"autotp_size": 2}) | {"facts": LaunchFacts(num_processes=8)},
+    ),
     "DS301": (
         ds({"stage": 3, "stage3_max_live_parameters": "auto"}),
         ds({"stage": 3, "stage3_prefetch_bucket_size": "auto"}),
@@ -115,6 +135,14 @@ PAIRS: dict[str, tuple[Job, Job]] = {
         ds(gradient_clipping=ABSENT) | {"versions": Versions(deepspeed="0.19.2")},
         ds(gradient_clipping=ABSENT) | {"versions": Versions(deepspeed="0.19.3")},
     ),
+    "DS412": (
+        ds(optimizer=optimizer("AdamW", lr=1e-4, torch_adam=True, weight_decay=-0.1)),
+        ds(optimizer=optimizer("AdamW", lr=1e-4, torch_adam=True, weight_decay=0.1)),
+    ),
+    "DS413": (
+        ds(optimizer=optimizer("SGD", lr=0.1, nesterov=True)),
+        ds(optimizer=optimizer("SGD", lr=0.1, nesterov=True, momentum=0.9)),
+    ),
     "DS501": (ds(scheduler={"type": "WarmupLr", "params": {}}), ds(scheduler=warmup("WarmupLR"))),
     "DS502": (
         ds(scheduler=warmup("WarmupDecayLR", warmup_max_lr=1e-4)),
@@ -133,6 +161,10 @@ PAIRS: dict[str, tuple[Job, Job]] = {
     "DS507": (
         ds(optimizer=ADAMW, scheduler=warmup(warmup_max_lr=1e-2)),
         ds(optimizer=ADAMW, scheduler=warmup(warmup_max_lr=1e-4)),
+    ),
+    "DS508": (
+        ds({"stage": 1}, scheduler={"type": "CosineAnnealingLR", "params": {"T_max": 10}}),
+        ds(scheduler={"type": "CosineAnnealingLR", "params": {"T_max": 10}}),
     ),
     "DS601": (ds(train_micro_batch_size_per_gpu=ABSENT), ds()),
     "DS602": (

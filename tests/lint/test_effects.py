@@ -141,6 +141,15 @@ LATER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         ds({"stage": 2}, optimizer=TORCH_ADAM, prescale_gradients=True),
         ds({"stage": 1}, optimizer=TORCH_ADAM, prescale_gradients=True),
     ),
+    "DS213": (
+        ds({"stage": 2, "compute_grad_norm": False}, optimizer=TORCH_ADAM),
+        ds({"stage": 2, "compute_grad_norm": False}, optimizer=TORCH_ADAM, gradient_clipping=0),
+    ),
+    "DS412": (ds(optimizer=_adam(betas=[0.9, 1.0])), ds(optimizer=TORCH_ADAM)),
+    "DS508": (
+        ds({"stage": 1}, optimizer=TORCH_ADAM, scheduler={"type": "StepLR", "params": {"step_size": 3}}),
+        ds(optimizer=TORCH_ADAM, scheduler={"type": "StepLR", "params": {"step_size": 3}}),
+    ),
     "DS703": (
         ds(optimizer=TORCH_ADAM, bf16={"enabled": True}, fp16={"enabled": False, "auto_cast": True}),
         ds(optimizer=TORCH_ADAM, bf16={"enabled": True}),

@@ -137,7 +137,7 @@ def _passed(document: Document, each: Visit, reason: str) -> Passed:
 
 def _unknown(document: Document, each: Visit) -> tuple[bool, str]:
     name = each.member.name
-    meant, _ = suggestion("accelerate", each.section, each.section_path, name)
+    meant, _ = suggestion("accelerate", each)
     hint = f" (did you mean {meant}?)" if meant else ""
     if each.section["x-unknown-keys"] == "refused":
         return True, f"accelerate launch does not know it and stops{hint}"
@@ -160,7 +160,7 @@ def _taken_for(name: str, spec: Spec, value: Any) -> Any:
         return _enum_member(spec, value)
     if "boolean" in kinds and (isinstance(value, bool) or str(value).strip().lower() in (*_TRUE, *_FALSE)):
         return value if isinstance(value, bool) else str(value).strip().lower() in _TRUE
-    if {"integer", "number"} & set(kinds) and not isinstance(value, bool | list | dict) and value != "auto":
+    if {"integer", "number"} & set(kinds) and type(value) in (int, float, str) and value != "auto":
         return _number(value, whole="number" not in kinds, text="string" in kinds)
     if spec.get("x-lax"):
         return value

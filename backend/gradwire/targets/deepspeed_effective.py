@@ -7,7 +7,7 @@ from typing import Any
 
 from gradwire.targets.deepspeed_activity import idle_reason
 from gradwire.targets.deepspeed_readings import zero_stage
-from gradwire.targets.deepspeed_values import is_removed, misfits
+from gradwire.targets.deepspeed_values import is_removed, misfits, twin_of
 from gradwire.targets.effective import Effective, Passed, Reading
 from gradwire.targets.filling import PLUGIN_FILLED, Loader, fill, job_precision, loader_of
 from gradwire.targets.job import Job
@@ -109,6 +109,8 @@ class _Found:
             self._refuse(each, f"{removal['what']} was removed in DeepSpeed {removal['version']}")
         elif spec is None or not is_known_in(spec, self.job.versions.deepspeed):
             self._take_unknown(each)
+        elif (twin := twin_of(each)) is not None:
+            self._refuse(each, f"it is another name of {twin}, and both are written")
         elif each.path.startswith("bfloat16") and self._has_bf16:
             self._pass(each, "bf16 is written too, and DeepSpeed then ignores bfloat16")
         elif section_of("deepspeed", spec) is not None:
@@ -144,8 +146,8 @@ class _Found:
             self._pass(each, "an empty section says nothing")
 
     def _take_unknown(self, each: Visit) -> None:
-        treatment, name = each.section["x-unknown-keys"], each.member.name
-        meant, _ = suggestion("deepspeed", each.section, each.section_path, name)
+        treatment = each.section["x-unknown-keys"]
+        meant, _ = suggestion("deepspeed", each)
         hint = f" (did you mean {meant}?)" if meant else ""
         if treatment == "ignored" or (treatment == "refused" and each.member.node.data == "auto"):
             self._pass(each, f"DeepSpeed does not know it and ignores it{hint}")

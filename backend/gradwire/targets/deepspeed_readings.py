@@ -60,6 +60,20 @@ def precision_section(document: Document) -> str:
     return "bfloat16" if document.has("bfloat16") and document.value("bf16") is None else "bf16"
 
 
+def uses_bf16_optimizer(document: Document) -> bool:
+    """Whether stage 1 is run by BF16_Optimizer: bf16, gradients accumulated in fp32, and nothing offloaded.
+
+    Source: DeepSpeedEngine._do_optimizer_sanity_check of DeepSpeed 0.19.8.
+    """
+    gradients = str(document.value("data_types.grad_accum_dtype")).removeprefix("torch.")
+    return (
+        zero_stage(document) == 1
+        and is_on(document, f"{precision_section(document)}.enabled")
+        and gradients in ("fp32", "float32", "float")
+        and offload_device(document, "offload_optimizer") == "none"
+    )
+
+
 def number(value: Any) -> float | None:
     """A real number, or None for anything else, booleans and "auto" among it."""
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None

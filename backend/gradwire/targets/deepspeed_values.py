@@ -15,6 +15,14 @@ def is_removed(each: Visit, version: str) -> bool:
     return removal is not None and as_version(version) >= as_version(removal["version"])
 
 
+def twin_of(each: Visit) -> str | None:
+    """The other name of a field that is written too, so that DeepSpeed refuses this one; "auto" counts as absent."""
+    twin: str | None = (each.spec or {}).get("x-same-as")
+    if twin is None or each.siblings.get(twin, "auto") == "auto" or each.member.node.data == "auto":
+        return None
+    return twin
+
+
 def misfits(document: Document) -> Iterator[tuple[Visit, Misfit]]:
     """Every value that is not of its key's type, with what becomes of it."""
     for each in visit(document):

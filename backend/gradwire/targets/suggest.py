@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
-from gradwire.targets.schema import Spec, known_paths
+from gradwire.targets.schema import Spec, Visit, known_paths, spec_at
 from gradwire.targets.tree import joined
+from gradwire.targets.values import is_written_as_text, types_of
 
 _COMMENT_STARTS = ("_", "$", "#", "//", "comment", "note", "description")
+
+
+# Names that many sections have, each for something else.
+_MEANS_NOTHING_ALONE = ("enabled", "mode", "type", "params")
 
 
 def is_comment(name: str) -> bool:
@@ -16,11 +22,13 @@ def is_comment(name: str) -> bool:
     return name.lower().startswith(_COMMENT_STARTS)
 
 
-def suggestion(kind: str, section: Spec, section_path: str, name: str) -> tuple[str | None, str]:
+def suggestion(kind: str, each: Visit) -> tuple[str | None, str]:
     """The key that was meant, where one is clear, and the fix in words.
 
-    A near miss in the same section comes first, then the same name in another section or in the other file.
+    A near miss in the same section comes first, then the same name in another section or in the other file. A key that
+    could not hold the value was not meant.
     """
+    section, name, value = each.section, each.member.name, each.member.node.data
     renamed = section.get("x-renamed", {}).get(name)
     if renamed:
         return renamed, f"write {renamed}"
@@ -28,21 +36,35 @@ def suggestion(kind: str, section: Spec, section_path: str, name: str) -> tuple[
     if hint:
         return None, hint
     near = near_miss(name, section["properties"])
-    if near:
+    if near and _could_hold(section["properties"][near], value):
         return near, f"write {near}"
-    here = joined(section_path, name)
-    elsewhere = [path for path in known_paths(kind).get(name, ()) if path != here]
+    here = joined(each.section_path, name)
+    elsewhere = [] if name in _MEANS_NOTHING_ALONE else [p for p in known_paths(kind).get(name, ()) if p != here]
     if elsewhere:
         return None, f"it belongs at {' or '.join(elsewhere[:2])}"
     other = "accelerate" if kind == "deepspeed" else "deepspeed"
-    paths = known_paths(other).get(name, ())
+    paths = () if name in _MEANS_NOTHING_ALONE else known_paths(other).get(name, ())
     if paths:
         what = "an Accelerate configuration file" if other == "accelerate" else "a DeepSpeed JSON"
         return None, f"it is a key of {what} ({paths[0]}); move it there"
     far = near_miss(name, known_paths(kind))
-    if far:
+    if far and any(_could_hold(spec_at(kind, path) or {}, value) for path in known_paths(kind)[far][:1]):
         return None, f"did you mean {known_paths(kind)[far][0]}?"
     return None, "remove it, or put the setting where the program that reads it looks"
+
+
+def _could_hold(spec: Spec, value: Any) -> bool:
+    """Whether a value is at all of a kind that a key holds; numbers and switches may be written as text."""
+    kinds = {*types_of(spec)} - {"null"}
+    if not kinds or value is None or value == "auto":
+        return True
+    if isinstance(value, dict | list):
+        return ("object" if isinstance(value, dict) else "array") in kinds
+    if kinds <= {"object", "array"}:
+        return False
+    if isinstance(value, str) and kinds <= {"boolean", "integer", "number"}:
+        return is_written_as_text(value)
+    return True
 
 
 def near_miss(name: str, known: Iterable[str]) -> str | None:

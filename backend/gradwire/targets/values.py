@@ -143,6 +143,11 @@ def is_whole(value: Any) -> bool:
     return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
 
 
+def is_written_as_text(text: str) -> bool:
+    """Whether a text is a number, or a word for true or false."""
+    return _as_number(text) is not None or text.strip().lower() in _TRUE_WORDS | _FALSE_WORDS
+
+
 def _is_whole_text(text: str) -> bool:
     whole, _, fraction = text.strip().removeprefix("-").removeprefix("+").partition(".")
     return whole.isdigit() and not fraction.strip("0")

@@ -34,7 +34,7 @@ def unknown_top_level(document: Document, job: Job) -> Iterator[Hit]:
         if each.spec is not None or each.section["x-unknown-keys"] != "refused":
             continue
         name = each.member.name
-        meant, fix = suggestion("accelerate", each.section, each.section_path, name)
+        meant, fix = suggestion("accelerate", each)
         yield Hit(
             at=each.member,
             path=each.path,
@@ -50,7 +50,7 @@ def unknown_nested(document: Document, job: Job) -> Iterator[Hit]:
         if each.spec is not None or each.section["x-unknown-keys"] != "ignored":
             continue
         name = each.member.name
-        meant, fix = suggestion("accelerate", each.section, each.section_path, name)
+        meant, fix = suggestion("accelerate", each)
         listed = each.section.get("x-renamed", {}).get(name)
         arguments = {*root_section(document)["properties"], *_launch_arguments()}
         overrides = name in arguments and "x-prefix" not in each.section

@@ -207,7 +207,7 @@ def idle_sections(document: Document, job: Job) -> Iterator[Hit]:
             path=name,
             message=f"{name} is not read under distributed_type {kind}",
             effect=f"the job runs {runs[name]}"
-            if (name in runs and kind != "NO") or name == "dynamo_config"
+            if (name in runs and kind in SEVERAL_GPUS) or name == "dynamo_config"
             else "it does nothing",
             fix=_section_fix(name, section["x-distributed-type"]),
             severity="warning" if kind == "NO" and name != "dynamo_config" else None,

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from gradwire.lint.edits import remove_member, rename, replace_member, replace_value
 from gradwire.lint.finding import Edit
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.targets.deepspeed_values import is_removed, misfits
+from gradwire.targets.deepspeed_values import is_removed, misfits, twin_of
 from gradwire.targets.job import Job
 from gradwire.targets.schema import Visit, is_known_in, visit
 from gradwire.targets.suggest import is_comment, suggestion
 from gradwire.targets.tree import Document, Member
-from gradwire.targets.values import Misfit, describe, is_whole
+from gradwire.targets.values import Misfit, describe, is_whole, types_of
 
 TYPO_URL = "https://github.com/deepspeedai/DeepSpeed/issues/653"
 REMOVED_URL = "https://github.com/deepspeedai/DeepSpeed/issues/8489"
@@ -39,7 +39,7 @@ def ignored_keys(document: Document, job: Job) -> Iterator[Hit]:
                 fix=f"upgrade DeepSpeed to {each.spec['x-since']}, or remove the key",
             )
             continue
-        meant, fix = suggestion("deepspeed", each.section, each.section_path, name)
+        meant, fix = suggestion("deepspeed", each)
         remark = is_comment(name) and meant is None
         yield Hit(
             at=each.member,
@@ -64,10 +64,10 @@ def refused_keys(document: Document, job: Job) -> Iterator[Hit]:
                 message=f"unknown key {name}",
                 effect='DeepSpeed drops every "auto" in this section before it looks at the keys, so this '
                 "one does nothing",
-                fix=suggestion("deepspeed", each.section, each.section_path, name)[1],
+                fix=suggestion("deepspeed", each)[1],
             )
             continue
-        meant, fix = suggestion("deepspeed", each.section, each.section_path, name)
+        meant, fix = suggestion("deepspeed", each)
         yield Hit(
             at=each.member,
             path=each.path,
@@ -76,6 +76,20 @@ def refused_keys(document: Document, job: Job) -> Iterator[Hit]:
             fix=fix,
             edits=_renamed(document, each, meant),
         )
+
+
+def both_spellings(document: Document, job: Job) -> Iterator[Hit]:
+    """The two names that pydantic knows a field by, written side by side; it then knows the second one no more."""
+    for each in visit(document):
+        twin = twin_of(each)
+        if twin is not None:
+            yield Hit(
+                at=each.member,
+                path=each.path,
+                message=f"{each.member.name} is another name of {twin}, and both are written",
+                effect="DeepSpeed refuses to start: extra inputs are not permitted",
+                fix=f"remove {each.member.name}; {twin} is {shown(each.siblings[twin])}",
+            )
 
 
 def _renamed(document: Document, each: Visit, meant: str | None) -> tuple[Edit, ...]:
@@ -189,7 +203,7 @@ def replaced_values(document: Document, job: Job) -> Iterator[Hit]:
     """Values that are taken for something else without a word."""
     for each, misfit in misfits(document):
         value = each.member.node.data
-        ruled = "x-range" in (each.spec or {}) and is_whole(value)
+        ruled = "x-range" in (each.spec or {}) and (is_whole(value) or "number" in types_of(each.spec or {}))
         if misfit.outcome == "out of range" and not ruled:
             yield Hit(
                 at=each.member.node,
@@ -288,6 +302,14 @@ RULES = (
         reads="deepspeed",
         check=inert_keys,
         summary="A key that DeepSpeed parses and never acts on.",
+    ),
+    Rule(
+        code="DS109",
+        name="two-spellings",
+        severity="error",
+        reads="deepspeed",
+        check=both_spellings,
+        summary="Both names of one field.",
     ),
     Rule(
         code="DS108",

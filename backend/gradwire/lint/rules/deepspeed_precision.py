@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gradwire.lint.edits import rename
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.targets.deepspeed_readings import is_on, number, precision_section, whole, zero_stage
+from gradwire.targets.deepspeed_readings import is_on, number, precision_section, uses_bf16_optimizer, whole, zero_stage
 from gradwire.targets.job import Job
 from gradwire.targets.schema import visit
 from gradwire.targets.tree import Document
@@ -117,6 +117,8 @@ def megabytes(document: Document, job: Job) -> Iterator[Hit]:
 def overlap_off(document: Document, job: Job) -> Iterator[Hit]:
     """Stages 1 and 2 without overlap_comm, which is off there."""
     stage, member = zero_stage(document), document.member("zero_optimization")
+    if uses_bf16_optimizer(document):
+        return
     if member is not None and stage in (1, 2) and not document.has("zero_optimization.overlap_comm"):
         yield Hit(
             at=member,
