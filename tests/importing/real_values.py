@@ -6,13 +6,13 @@ from typing import Any
 
 from gradwire.targets.deepspeed_activity import idle_reason
 from gradwire.targets.effective import Effective
-from gradwire.targets.schema import load_schema
+from gradwire.targets.schema import load_schema, spec_at
 
 _SECTIONS = {"zero": "zero_optimization", "fp16": "fp16", "bf16": "bf16"}
 
 
-def acting(loaded: dict[str, Any]) -> dict[str, Any]:
-    """Every value that the library loaded and that acts at the stage, by dotted key of the file."""
+def acting(loaded: dict[str, Any], world: int | None) -> dict[str, Any]:
+    """Every value that the library loaded and that acts at the stage and in the world, by dotted key of the file."""
     flat: dict[str, Any] = {}
     names = _field_names()
     for part, section in _SECTIONS.items():
@@ -20,7 +20,15 @@ def acting(loaded: dict[str, Any]) -> dict[str, Any]:
             flat[names.get(name, name)] = value
     stage = flat["zero_optimization.stage"]
     values = {path: Effective(path=path, value=value, origin="written") for path, value in flat.items()}
-    found = {path: value for path, value in flat.items() if idle_reason(path, values, stage) is None}
+    found = {
+        path: value
+        for path, value in flat.items()
+        if idle_reason(path, values, stage) is None and "x-inert" not in (spec_at("deepspeed", path) or {})
+    }
+    if world is not None and "zero_optimization.zero_hpz_partition_size" in found:
+        found["zero_optimization.zero_hpz_partition_size"] = min(
+            world, found["zero_optimization.zero_hpz_partition_size"]
+        )
     for section in ("zero_optimization.offload_param", "zero_optimization.offload_optimizer"):
         # No section is the same as one that offloads to nowhere, or at a stage that does not offload.
         if found.get(section, ...) is None:

@@ -72,6 +72,25 @@ def test_adam_is_what_deepspeed_makes_of_it() -> None:
     assert coupled.training.optimizer == "Adam"
 
 
+def test_the_adam_of_torch_decays_where_nothing_says_so() -> None:
+    """With torch_adam, DeepSpeed's Adam is torch.optim.AdamW, whose weight decay is 0.01; its own has none."""
+    for params, decay in (({"torch_adam": True}, 0.01), ({}, 0.0), ({"torch_adam": True, "adam_w_mode": False}, 0.0)):
+        optimizer = {"type": "Adam", "params": {"lr": 1e-3, **params}}
+        recipe, _, _ = import_(job(_with(optimizer=optimizer)))
+        assert recipe.training.weight_decay == decay
+
+
+def test_a_second_partition_larger_than_the_world_is_the_world() -> None:
+    zero = {"stage": 3, "zero_hpz_partition_size": 8}
+    recipe, _, _ = import_(job(_with(zero_optimization=zero)))
+    assert recipe.parallelism.data.zero.secondary_partition_size == 8
+
+
+def test_optimizer_parameters_may_be_null() -> None:
+    recipe, _, _ = import_(job(_with(optimizer={"type": "AdamW", "params": None})))
+    assert (recipe.training.learning_rate, recipe.training.weight_decay) == (1e-3, 0.0)
+
+
 def test_what_a_recipe_has_no_word_for_is_kept_for_the_backend() -> None:
     zero = {"stage": 2, "round_robin_gradients": True, "reduce_bucket_size": 2e8}
     recipe, entries, _ = import_(job(_with(zero_optimization=zero, wall_clock_breakdown=True, steps_per_print=50)))
@@ -115,6 +134,10 @@ def test_what_a_recipe_cannot_say_is_refused_by_name_all_at_once() -> None:
         ({"zero_optimization": {"stage": 2, "overlap_com": True}}, "zero_optimization.overlap_com"),
         ({"zero_optimization": {"stage": 4}}, "zero_optimization.stage"),
         ({"amp": {"enabled": False}}, "amp: Apex AMP was removed in DeepSpeed 0.19.8"),
+        (
+            {"zero_optimization": {"stage": 3, "prefetch_bucket_size": 5, "stage3_prefetch_bucket_size": 6}},
+            "zero_optimization.prefetch_bucket_size: it is another name",
+        ),
         ({"train_batch_size": 7}, "train_batch_size: DeepSpeed refuses to start"),
         ({"optimizer": {"type": "AdamW", "params": {"max_grad_norm": 1.0}}}, "optimizer.params.max_grad_norm"),
     ],
@@ -124,6 +147,12 @@ def test_a_file_that_deepspeed_refuses_is_not_imported(changes: dict[str, Any], 
         import_job(job(_with(**changes)))
     assert refused.value.exit_code == 2
     assert named in str(refused.value) and "ds.json:" in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["2020-01-01", "2001-12-14t21:59:43.10-05:00", "!!binary aGk="])
+def test_a_value_that_only_yaml_has_is_refused(value: str) -> None:
+    with pytest.raises(UsageError, match="num_processes"):
+        import_job(job(accelerate=f"distributed_type: MULTI_GPU\nnum_processes: {value}\n"))
 
 
 def test_pure_bf16_is_told_from_mixed() -> None:

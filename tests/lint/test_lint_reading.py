@@ -175,6 +175,7 @@ def test_the_kind_of_a_file_is_seen_in_its_keys() -> None:
         ('{"gradient_clipp1ng": 1}', "x.json", "deepspeed"),
         ('{"distributed_type": "NO", "num_processes": 1}', "x.json", "accelerate"),
         ('{"output_dir": "o", "learning_rate": 1e-4}', "x.json", "trainer"),
+        ('{"fsdp": "full_shard", "fsdp_config": {"fsdp_version": 2}}', "x.json", "trainer"),
         ("num_processes: 2\n", "x.yaml", "accelerate"),
     ):
         parsed = parse_document(text, source=name)

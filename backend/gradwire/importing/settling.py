@@ -25,7 +25,8 @@ _ALWAYS = ("parallelism.data.strategy", "training.num_gpus", "training.device")
 _HALF_WITHOUT_ZERO = dict.fromkeys(
     ("fp16.enabled", "bf16.enabled"),
     "without ZeRO a recipe's mixed precision is torch's autocast: DeepSpeed's own 16-bit mode takes a step on zero "
-    "gradients before the first one (https://github.com/deepspeedai/DeepSpeed/issues/5151)",
+    "gradients before the first one (https://github.com/deepspeedai/DeepSpeed/issues/5151). Set "
+    "zero_optimization.stage to 1, which computes the same, or import with --allow-lossy, which leaves it to autocast",
 )
 
 

@@ -111,7 +111,10 @@ def _take(document: Document, each: Visit, path: str) -> Effective | tuple[bool,
     if section_of("accelerate", spec) is not None:
         if isinstance(value, dict) and value:
             return None
-        return (False, "an empty section says nothing") if not value else (True, "it must be a section")
+        if not value:
+            return False, "an empty section says nothing"
+        stops = each.path == "deepspeed_config" and document.value("distributed_type") == "DEEPSPEED"
+        return stops, "it must be a section" + ("" if stops else ", so Accelerate passes over it")
     if each.path == "fp16":
         if document.has("mixed_precision"):
             return False, "mixed_precision is written too, and counts"

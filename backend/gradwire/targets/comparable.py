@@ -37,6 +37,9 @@ _SCHEDULER_DEFAULTS: dict[str, dict[str, Any]] = {
     "WarmupCosineLR": {**_WARMUP, "warmup_min_ratio": 0.0, "cos_min_ratio": 0.0001},
 }
 
+_DECAY = "optimizer.params.weight_decay"
+_SECOND_COPY = "zero_optimization.zero_hpz_partition_size"
+
 Default = Callable[[str, Mapping[str, Effective]], Any]
 
 
@@ -88,6 +91,8 @@ def comparable_deepspeed(reading: Reading, batch: Batch | None) -> dict[str, Eff
     values = dict(reading.values)
     kind = optimizer_kind(reading)
     if kind in ("Adam", "AdamW"):
+        # What an unwritten decay is depends on adam_w_mode, which has no meaning beside the name that says it.
+        values[_DECAY] = at(reading, _DECAY)
         values["optimizer.type"] = replace(values["optimizer.type"], value=kind)
         values.pop("optimizer.params.adam_w_mode", None)
     printed = values.get("steps_per_print")
@@ -101,6 +106,10 @@ def comparable_deepspeed(reading: Reading, batch: Batch | None) -> dict[str, Eff
     for path in _DATA_TYPE_KEYS:
         if path in values:
             values[path] = replace(values[path], value=data_type(values[path].value))
+    second = values.get(_SECOND_COPY)
+    if batch is not None and second is not None and second.value > batch.ranks:
+        # A larger group is the whole world: groups._create_zero_param_parallel_group of DeepSpeed 0.19.8.
+        values[_SECOND_COPY] = replace(second, value=batch.ranks)
     if batch is not None:
         for path, size in ((TRAIN, batch.train), (MICRO, batch.micro), (STEPS, batch.accumulation)):
             found = values.get(path)

@@ -60,8 +60,9 @@ def default_of(path: str, values: Mapping[str, Effective]) -> Any:
         case "communication_data_type":
             return "fp16" if value("fp16.enabled", False) else "bf16" if value("bf16.enabled", False) else "fp32"
         case "optimizer.params.weight_decay":
-            torch_adam = value("optimizer.params.torch_adam", False)
-            return 0.01 if torch_adam and str(value("optimizer.type", "")).lower() == "adamw" else 0.0
+            kind = str(value("optimizer.type", "")).lower()
+            decouples = kind == "adamw" or (kind == "adam" and value("optimizer.params.adam_w_mode", True))
+            return 0.01 if decouples and value("optimizer.params.torch_adam", False) else 0.0
         case "optimizer.params.adam_w_mode":
             return True
     if path in _WRITTEN_OUT:

@@ -21,7 +21,7 @@ _TRAINER_ARGUMENTS = frozenset(
         "per_device_train_batch_size", "per_device_eval_batch_size", "output_dir", "num_train_epochs", "learning_rate",
         "lr_scheduler_type", "max_grad_norm", "warmup_ratio", "warmup_steps", "max_steps", "save_strategy",
         "logging_steps", "eval_strategy", "evaluation_strategy", "gradient_checkpointing", "adam_beta1",
-        "accelerator_config", "optim", "deepspeed",
+        "accelerator_config", "optim", "deepspeed", "fsdp", "fsdp_config",
     }
 )  # fmt: skip
 

@@ -38,17 +38,18 @@ def suggestion(kind: str, each: Visit) -> tuple[str | None, str]:
     near = near_miss(name, section["properties"])
     if near and _could_hold(section["properties"][near], value):
         return near, f"write {near}"
-    here = joined(each.section_path, name)
-    elsewhere = [] if name in _MEANS_NOTHING_ALONE else [p for p in known_paths(kind).get(name, ()) if p != here]
+    if name in _MEANS_NOTHING_ALONE:
+        return None, "move it into the section that it is for, or remove it"
+    elsewhere = [path for path in known_paths(kind).get(name, ()) if path != joined(each.section_path, name)]
     if elsewhere:
         return None, f"it belongs at {' or '.join(elsewhere[:2])}"
     other = "accelerate" if kind == "deepspeed" else "deepspeed"
-    paths = () if name in _MEANS_NOTHING_ALONE else known_paths(other).get(name, ())
+    paths = known_paths(other).get(name, ())
     if paths:
         what = "an Accelerate configuration file" if other == "accelerate" else "a DeepSpeed JSON"
         return None, f"it is a key of {what} ({paths[0]}); move it there"
     far = near_miss(name, known_paths(kind))
-    if far and any(_could_hold(spec_at(kind, path) or {}, value) for path in known_paths(kind)[far][:1]):
+    if far and _could_hold(spec_at(kind, known_paths(kind)[far][0]) or {}, value):
         return None, f"did you mean {known_paths(kind)[far][0]}?"
     return None, "remove it, or put the setting where the program that reads it looks"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.targets.deepspeed_readings import DEEPSPEED_CONFIG_URL, is_on, number, offload_device, zero_stage
+from gradwire.targets.deepspeed_readings import DEEPSPEED_CONFIG_URL, is_off, is_on, number, offload_device, zero_stage
 from gradwire.targets.job import Job
 from gradwire.targets.schema import Spec, as_version, load_schema
 from gradwire.targets.suggest import near_miss
@@ -141,7 +141,7 @@ def untested_with_zero(document: Document, job: Job) -> Iterator[Hit]:
 
 def adam_means_adamw(document: Document, job: Job) -> Iterator[Hit]:
     """Adam with a weight decay, which is AdamW."""
-    member, decay = document.member("optimizer.type"), document.value(f"{PARAMS}.weight_decay", 0)
+    member, decay = document.member("optimizer.type"), document.value(f"{PARAMS}.weight_decay", _hidden_decay(document))
     if member is None or optimizer_type(document) != "adam" or document.has(f"{PARAMS}.adam_w_mode"):
         return
     if decay == "auto" or (number(decay) or 0) > 0:
@@ -154,20 +154,27 @@ def adam_means_adamw(document: Document, job: Job) -> Iterator[Hit]:
         )
 
 
+def _hidden_decay(document: Document) -> float:
+    """The weight decay of an Adam that does not write one: that of torch.optim.AdamW with torch_adam, else none."""
+    decouples = optimizer_type(document) == "adamw" or not is_off(document, f"{PARAMS}.adam_w_mode")
+    return 0.01 if decouples and is_on(document, f"{PARAMS}.torch_adam") else 0
+
+
 def no_weight_decay(document: Document, job: Job) -> Iterator[Hit]:
-    """AdamW without a weight decay."""
-    member = document.member("optimizer.type")
-    torch_adam = is_on(document, f"{PARAMS}.torch_adam")
-    if member is not None and optimizer_type(document) == "adamw" and not document.has(f"{PARAMS}.weight_decay"):
+    """AdamW without a weight decay, or the Adam of torch, which is AdamW."""
+    member, decay = document.member("optimizer.type"), _hidden_decay(document)
+    kind = optimizer_type(document)
+    is_hidden = kind == "adamw" or (kind == "adam" and decay > 0)
+    if member is not None and is_hidden and not document.has(f"{PARAMS}.weight_decay"):
         yield Hit(
             at=member.node,
             path="optimizer.type",
-            message="AdamW without weight_decay",
-            effect="torch_adam decays with torch's default, 0.01"
-            if torch_adam
+            message=f"{document.value('optimizer.type')} without weight_decay",
+            effect="torch_adam decays with the default of torch's AdamW, 0.01"
+            if decay
             else "DeepSpeed decays with 0, where torch's AdamW decays with 0.01 and the Trainer's "
             "weight_decay does not arrive",
-            fix=f"add weight_decay; {'0.01' if torch_adam else '0'} is what you have now",
+            fix=f"add weight_decay; {shown(decay)} is what you have now",
         )
 
 

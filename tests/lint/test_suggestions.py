@@ -1,0 +1,51 @@
+"""What a key that nobody reads was meant to be, and remarks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.lint.linting import lint
+from tests.lint.pairs_accelerate import ac
+from tests.lint.pairs_deepspeed import ds
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "fix"),
+    [
+        ({"gradient_cliping": "1.0"}, "gradient_cliping", "write gradient_clipping"),
+        (
+            {"zero_optimization": {"zero_allow_untested_optimizer": True}},
+            "",
+            "at zero_allow_untested_optimizer",
+        ),
+        (
+            {"offload_optimizer": {"device": "cpu"}},
+            "offload_optimizer",
+            "belongs at zero_optimization.offload_optimizer",
+        ),
+        ({"tensor_parallel": {"tp_size": 2}}, "tensor_parallel.tp_size", "tensor_parallel.tp_size"),
+        # A name that many sections have says nothing about where it belongs.
+        ({"tensor_parallel": {"enabled": True}}, "tensor_parallel.enabled", "the section that it is for"),
+        # What could not hold the value was not meant.
+        ({"sequence_parallel": {"sp_size": 4}}, "sequence_parallel", "remove it"),
+        ({"pipeline": {"pipe_partition_method": "custom"}}, "pipeline.pipe_partition_method", "remove it"),
+    ],
+)
+def test_the_fix_names_the_key_that_was_meant(changes: dict[str, Any], path: str, fix: str) -> None:
+    found = [each for each in lint(**ds(**changes)) if each.code in ("DS101", "DS102") and each.path.endswith(path)]
+    assert [fix in each.fix for each in found] == [True], found
+
+
+def test_a_remark_is_no_misspelt_key() -> None:
+    for name in ("comment", "_comment", "note"):
+        found = [each for each in lint(**ds(**{name: "two words"})) if each.path == name]
+        assert [each.severity for each in found] == ["warning"], name
+
+
+def test_a_section_of_another_type_says_what_runs() -> None:
+    section = "deepspeed_config:\n  zero_stage: 2\n"
+    for kind, effect in (("MULTI_GPU", "plain DDP"), ("FSDP", "it does nothing"), ("MEGATRON_LM", "it does nothing")):
+        found = [each for each in lint(**ac(kind, section)) if each.code == "AC207"]
+        assert [effect in each.effect for each in found] == [True], kind
