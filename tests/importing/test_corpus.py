@@ -138,7 +138,7 @@ def _ranks(started: dict[str, Any]) -> dict[str, Any]:
         for key, value in environment.items()
         if key.startswith(("FSDP_", "ACCELERATE_USE_", "PARALLELISM_"))
         and key not in idle
-        and (key, value) != ("ACCELERATE_USE_CPU", "false")
+        and (key, value.lower()) != ("ACCELERATE_USE_CPU", "false")
     }
     if "ACCELERATE_USE_DEEPSPEED" not in environment:
         settings["precision"] = environment["ACCELERATE_MIXED_PRECISION"]

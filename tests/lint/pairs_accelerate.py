@@ -114,6 +114,12 @@ PAIRS: dict[str, tuple[Job, Job]] = {
         ds(ZERO2, optimizer={"type": "AdamW", "params": {}}) | {"trainer": TRAINER | {"optim": "adafactor"}},
         ds(ZERO2, optimizer={"type": "AdamW", "params": {}}) | {"trainer": TRAINER | {"optim": "adamw_torch"}},
     ),
+    "TR105": (
+        ds(ZERO2, scheduler={"type": "WarmupLR", "params": {"warmup_num_steps": 5}}) | {"trainer": TRAINER},
+        ds(ZERO2, scheduler={"type": "WarmupLR", "params": {"warmup_num_steps": 5}})
+        | {"trainer": TRAINER | {"warmup_steps": 5}},
+    ),
+    "TR205": ({"trainer": TRAINER | {"evaluation_strategy": "no"}}, {"trainer": TRAINER | {"eval_strategy": "no"}}),
     "AC311": (
         fsdp("fsdp_transformer_layer_cls_to_wrap: GPT2Block") | {"facts": LaunchFacts(model_class="BertForMaskedLM")},
         fsdp("fsdp_transformer_layer_cls_to_wrap: BertLayer") | {"facts": LaunchFacts(model_class="BertForMaskedLM")},

@@ -22,6 +22,7 @@ from gradwire.lint.rules import (
     pairs,
     reading,
     trainer,
+    trainer_arguments,
 )
 
 RULES: tuple[Rule, ...] = (
@@ -43,4 +44,5 @@ RULES: tuple[Rule, ...] = (
     *pairs.RULES,
     *reading.RULES,
     *trainer.RULES,
+    *trainer_arguments.RULES,
 )

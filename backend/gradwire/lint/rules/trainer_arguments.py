@@ -1,0 +1,108 @@
+"""Rules for arguments that the Trainer no longer has, and for the steps it holds against a DeepSpeed schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradwire.lint.rule import Hit, Rule, shown
+from gradwire.targets.deepspeed_readings import number
+from gradwire.targets.filling import fill
+from gradwire.targets.job import Job
+from gradwire.targets.tree import Document
+
+REMOVED: dict[str, str | None] = {
+    "adafactor": "optim",
+    "dispatch_batches": "accelerator_config",
+    "evaluation_strategy": "eval_strategy",
+    "fp16_backend": None,
+    "fp16_opt_level": None,
+    "fsdp_min_num_params": "fsdp_config",
+    "fsdp_transformer_layer_cls_to_wrap": "fsdp_config",
+    "group_by_length": "train_sampling_strategy",
+    "half_precision_backend": None,
+    "include_inputs_for_metrics": "include_for_metrics",
+    "include_tokens_per_second": "include_num_input_tokens_seen",
+    "jit_mode_eval": None,
+    "mp_parameters": None,
+    "no_cuda": "use_cpu",
+    "overwrite_output_dir": None,
+    "past_index": None,
+    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
+    "per_gpu_train_batch_size": "per_device_train_batch_size",
+    "push_to_hub_model_id": "hub_model_id",
+    "push_to_hub_token": "hub_token",
+    "ray_scope": None,
+    "save_safetensors": None,
+    "sharded_ddp": "fsdp",
+    "split_batches": "accelerator_config",
+    "torchdynamo": "torch_compile_backend",
+    "tpu_metrics_debug": "debug",
+    "use_ipex": None,
+    "use_mps_device": None,
+    "warmup_ratio": "warmup_steps",
+    "xpu_backend": "ddp_backend",
+}
+"""Arguments that transformers 5.24 refuses, with the argument that took over; None: nothing did."""
+
+
+def removed_arguments(document: Document, job: Job) -> Iterator[Hit]:
+    """Arguments of older versions of transformers."""
+    for name, instead in REMOVED.items():
+        member = document.member(name)
+        if member is None:
+            continue
+        share = ", which takes a share below 1 too" if name == "warmup_ratio" else ""
+        yield Hit(
+            at=member,
+            path=name,
+            message=f"transformers 5 has no argument {name}",
+            effect="TrainingArguments stops: unexpected keyword argument",
+            fix=f"use {instead}{share}" if instead else "remove it",
+        )
+
+
+def schedule_lengths(document: Document, job: Job) -> Iterator[Hit]:
+    """Steps of the DeepSpeed schedule that are not those of the Trainer's run."""
+    for name, argument in (("warmup_num_steps", "warmup_steps"), ("total_num_steps", "max_steps")):
+        path = f"scheduler.params.{name}"
+        member, written = document.member(path), number(document.value(path))
+        filled = fill(path, job, "trainer", stage=0)
+        if member is None or written is None or filled is None or written == filled.value:
+            continue
+        known = filled.origin == "filled"
+        yield Hit(
+            at=member.node,
+            path=path,
+            message=f"{name} is {shown(member.node.data)}, and "
+            + (
+                f"the Trainer makes {shown(filled.value)} of {argument}"
+                if known
+                else "the Trainer counts its own steps"
+            ),
+            effect="the Trainer stops: values that mismatch TrainingArguments"
+            + ("" if known else ", unless the run comes to the same number"),
+            fix='write "auto"',
+            severity=None if known else "warning",
+        )
+
+
+RULES = (
+    Rule(
+        code="TR105",
+        name="length-of-the-schedule",
+        severity="error",
+        reads="deepspeed",
+        needs=("trainer",),
+        check=schedule_lengths,
+        url="https://huggingface.co/docs/transformers/deepspeed#deepspeed-and-trainer-parameters",
+        summary="A schedule whose steps are not those of the Trainer.",
+    ),
+    Rule(
+        code="TR205",
+        name="removed-argument",
+        severity="error",
+        reads="trainer",
+        check=removed_arguments,
+        summary="An argument that the Trainer no longer has.",
+    ),
+)
