@@ -143,6 +143,7 @@ def _ranks(started: dict[str, Any]) -> dict[str, Any]:
     if "ACCELERATE_USE_DEEPSPEED" not in environment:
         settings["precision"] = environment["ACCELERATE_MIXED_PRECISION"]
     hidden = {"FSDP_AUTO_WRAP_POLICY": "no_wrap", "FSDP_BACKWARD_PREFETCH": "no_prefetch"}
+    hidden["FSDP_STATE_DICT_TYPE"] = {"1": "full_state_dict", "2": "sharded_state_dict"}[version]
     if settings.get("FSDP_SHARDING_STRATEGY") == "1":
         settings["FSDP_SHARDING_STRATEGY"] = "full_shard"
     return {**hidden, **settings, "num_processes": started["num_processes"]}
