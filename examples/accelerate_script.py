@@ -16,7 +16,8 @@ run = from_recipe(sys.argv[1])
 torch.manual_seed(0)
 text = torch.from_file(torch.__file__, size=60_000, dtype=torch.uint8).long()
 loader = DataLoader(text.unfold(0, 64, 16), batch_size=run.batch_size, shuffle=True)
-model = run.adapt(GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=64, n_embd=64, n_layer=2, n_head=4)))
+config = GPT2Config(vocab_size=256, n_embd=64, n_layer=2, n_head=4, bos_token_id=None, eos_token_id=None)
+model = run.adapt(GPT2LMHeadModel(config))
 model, optimizer, loader = run.accelerator.prepare(model, run.optimizer(model.parameters()), loader)
 
 for micro_step, tokens in zip(range(run.max_steps * run.gradient_accumulation), loader, strict=False):

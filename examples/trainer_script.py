@@ -17,7 +17,7 @@ arguments = training_arguments(folder, logging_steps=1, save_strategy="no", repo
 
 text = torch.frombuffer(bytearray(Path(torch.__file__).read_bytes()), dtype=torch.uint8).long()
 samples = [{"input_ids": tokens, "labels": tokens} for tokens in text.unfold(0, 64, 16)]
-model_config = GPT2Config(vocab_size=256, n_positions=64, n_embd=64, n_layer=2, n_head=4, bos_token_id=None)
+model_config = GPT2Config(vocab_size=256, n_embd=64, n_layer=2, n_head=4, bos_token_id=None, eos_token_id=None)
 trainer = Trainer(model=GPT2LMHeadModel(model_config), args=arguments, train_dataset=samples)
 follow_recipe(trainer, folder)
 trainer.train()

@@ -87,11 +87,12 @@ def test_launch_trains_and_measures(tmp_path: Path, run_here: Callable[..., Said
 
 
 def test_exit_code_of_a_rank_survives_the_launcher(tmp_path: Path) -> None:
-    line = "launch cpu/ddp --backend native --out out --set data.path=/no/such/text"
+    (tmp_path / "empty.txt").touch()
+    line = "launch cpu/ddp --backend native --out out --set data.path=empty.txt"
     said = run_command(line.split(), folder=tmp_path, timeout=120)
     assert (said.exit_code, said.out) == (2, "")
     last = said.err[said.err.rindex("gradwire: ") :]
-    assert "/no/such/text" in last
+    assert "data.path empty.txt: holds no text" in last
     assert "out/launch.log" in last
     assert not (tmp_path / "out" / "measurement.json").exists()
 

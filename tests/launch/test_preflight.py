@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gradwire.documents.plan_schema import Plan
-from gradwire.errors import EnvironmentNotFit
-from gradwire.launch.preflight import build_locks, old_build_locks, preflight
+from gradwire.errors import EnvironmentNotFit, UsageError
+from gradwire.launch.preflight import build_locks, check_data_path, old_build_locks, preflight
 from gradwire.launch.probe import LIBRARIES, Machine, package_versions
 from gradwire.plan import settle
 from gradwire.recipe import load_recipe, parse_set
@@ -167,3 +167,27 @@ def test_eight_bit_floats_need_their_library() -> None:
     sets = ("training.fp8=torchao", "parallelism.data.strategy=fsdp")
     [problem] = problems(plan_of("zero1", "accelerate", *sets))
     assert problem.startswith("training.fp8: torchao needs the package torchao, which is not installed")
+
+
+def test_python_without_docstrings_is_a_problem() -> None:
+    with pytest.raises(EnvironmentNotFit, match="PYTHONOPTIMIZE=2 takes docstrings away"):
+        preflight(
+            plan_of("cpu/ddp", "native"),
+            MACHINE,
+            program=None,
+            launcher="sh",
+            address=None,
+            node_rank=0,
+            environment={"PYTHONOPTIMIZE": "2"},
+        )
+
+
+def test_a_machine_whose_processes_cannot_meet_is_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gradwire.launch.preflight.loopback_works", lambda: False)
+    [problem] = problems(plan_of("cpu/ddp", "native"))
+    assert "nothing answers on 127.0.0.1" in problem
+
+
+def test_text_that_is_not_there_is_said_before_anything_starts() -> None:
+    with pytest.raises(UsageError, match=r"data\.path /no/such/text: No such file"):
+        check_data_path(plan_of("cpu/ddp", "native", "data.path=/no/such/text"))

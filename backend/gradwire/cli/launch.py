@@ -134,11 +134,16 @@ def _note_cores(plan: Plan) -> None:
 
 
 def check_fit(plan: Plan, artifact: Artifact, arguments: argparse.Namespace) -> None:
-    """Raise EnvironmentNotFit, with every problem, where this machine cannot run the artifact."""
-    from gradwire.launch.preflight import preflight
+    """Raise EnvironmentNotFit, with every problem, where this machine cannot run the artifact.
+
+    UsageError where the text that it is to train on is missing.
+    """
+    from gradwire.launch.preflight import check_data_path, preflight
     from gradwire.launch.probe import probe_machine
 
     options = vars(arguments)
+    if options.get("program") is None:
+        check_data_path(plan)
     preflight(
         plan,
         probe_machine(os.environ),
@@ -185,7 +190,7 @@ def _dry_run(plan: Plan, artifact: Artifact, folder: Path, arguments: argparse.N
     try:
         check_fit(plan, artifact, arguments)
         problems = []
-    except EnvironmentNotFit as error:
+    except (EnvironmentNotFit, UsageError) as error:
         problems = str(error).splitlines()
     document = lowered_document(plan, artifact, folder, written=False)
     if arguments.json:

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from gradwire.documents.plan_schema import Plan
-from gradwire.errors import EnvironmentNotFit
-from gradwire.launch.probe import Machine, package_versions, port_in_use, program_path
+from gradwire.errors import EnvironmentNotFit, UsageError
+from gradwire.launch.probe import Machine, loopback_works, package_versions, port_in_use, program_path
 from gradwire.plan import not_on_cpu
 
 _FP8_PACKAGES = {"transformer-engine": "transformer_engine", "torchao": "torchao"}
@@ -42,12 +42,21 @@ def preflight(
         *_unfit_disk(plan),
         *_missing_fp8(plan),
         *_taken_port(address, node_rank),
+        *_no_loopback(),
+        *_missing_docstrings(program, environment),
         *_missing_script(program),
     ]
     if needs_deepspeed(plan):
         problems += old_build_locks(extension_folders(environment), now=time.time())
     if problems:
         raise EnvironmentNotFit("\n".join(problems))
+
+
+def check_data_path(plan: Plan) -> None:
+    """Raise UsageError where the text to train on is not there; each rank would say so, seconds later."""
+    path = plan.recipe.data.path
+    if path is not None and not Path(path).exists():
+        raise UsageError(f"data.path {path}: No such file or directory; name a text file, or a folder with text files")
 
 
 def needs_deepspeed(plan: Plan) -> bool:
@@ -190,6 +199,20 @@ def _taken_port(address: str | None, node_rank: int) -> Iterator[str]:
     port = int(address.rsplit(":", 1)[1])
     if port and port_in_use(port):
         yield f"port {port} is in use on this machine: end what listens there, or choose another with --rdzv HOST:PORT"
+
+
+def _no_loopback() -> Iterator[str]:
+    if not loopback_works():
+        yield (
+            "nothing answers on 127.0.0.1, where the processes of a machine meet: a sandbox without a network? "
+            "`ip link set lo up` starts it"
+        )
+
+
+def _missing_docstrings(program: tuple[str, ...] | None, environment: Mapping[str, str]) -> Iterator[str]:
+    level = environment.get("PYTHONOPTIMIZE", "")
+    if program is None and level.isdecimal() and int(level) > 1:
+        yield f"PYTHONOPTIMIZE={level} takes docstrings away, without which transformers is not imported; unset it"
 
 
 def _missing_script(program: tuple[str, ...] | None) -> Iterator[str]:

@@ -104,6 +104,20 @@ def port_in_use(port: int, host: str = "") -> bool:
     return False
 
 
+def loopback_works() -> bool:
+    """Return whether processes of this machine can reach each other by 127.0.0.1; an isolated sandbox may have none."""
+    import socket
+
+    try:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(1)
+            socket.create_connection(listener.getsockname(), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
 def program_path(name: str) -> str | None:
     """Return where `name` is, looked for beside this interpreter first, then on PATH; None when it is nowhere."""
     import shutil
