@@ -86,6 +86,13 @@ def test_default_and_command_line_are_named_as_origins(run_here: Run) -> None:
     assert "from        --set training.seed=4" in said.out
 
 
+def test_recipe_is_explained_section_by_section(run_here: Run) -> None:
+    said = run_here("explain", "cpu/ddp")
+    assert "\nparallelism    How the work is split over ranks." in said.out
+    assert "`gradwire explain cpu/ddp training` lists a section" in said.out
+    assert "parallelism" in run_here("explain", "cpu/ddp", "--json").document["sections"]
+
+
 def test_section_is_explained_key_by_key(run_here: Run) -> None:
     document = run_here("explain", "cpu/overlap", "communication.overlap", "--json").document
     assert document["kind"] == "section"

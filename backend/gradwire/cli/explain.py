@@ -19,8 +19,10 @@ _TRAINED = ("model.", "data.", "training.", "communication.", "parallelism.")
 
 DESCRIPTION = """\
 Say what one key of a recipe means: its value and where that came from, what is
-allowed, the default, and what each backend makes of it. KEY may be a section."""
+allowed, the default, and what each backend makes of it. KEY may be a section;
+without it, the sections."""
 EXAMPLES = """\
+  gradwire explain cpu/ddp
   gradwire explain cpu/ddp training.gradient_clip
   gradwire explain mine.yaml communication.compression
   gradwire explain mine.yaml training.num_gpus --num-gpus 64"""
@@ -29,7 +31,9 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """RECIPE, KEY and changes."""
     add_recipe(parser)
-    parser.add_argument("key", metavar="KEY", help="dotted path, such as training.gradient_clip or communication")
+    parser.add_argument(
+        "key", metavar="KEY", nargs="?", help="dotted path, such as training.gradient_clip or communication"
+    )
     add_changes(parser)
     add_json(parser)
 
@@ -37,6 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print a key's, or a section's, explanation; UsageError with a suggestion for an unknown key."""
     loaded = load(arguments.recipe, arguments)
+    if arguments.key is None:
+        sections = _sections()
+        if arguments.json:
+            say_json({"path": None, "kind": "recipe", "sections": sections})
+        else:
+            _print_sections(arguments.recipe, sections)
+        return 0
     path = tuple(arguments.key.split("."))
     schema = _schema_at(path)
     if _is_section(path):
@@ -59,6 +70,13 @@ def _schema_at(path: tuple[str, ...]) -> dict[str, Any]:
             raise UsageError(f"a recipe has no key {'.'.join(path)}: {hint_for_key(path[: depth + 1])}")
         schema = known[path[depth]]
     return schema
+
+
+def _sections() -> dict[str, str]:
+    """Return what each section at the top of a recipe is for."""
+    from gradwire.recipe.schema_index import children
+
+    return {name: schema["description"] for name, schema in children(()).items()}
 
 
 def _is_section(path: tuple[str, ...]) -> bool:
@@ -178,6 +196,12 @@ def _compared(backends: dict[str, Any]) -> list[tuple[str, str]]:
     }
     told = [f"{backend} {parity_text(check)}" for backend, check in checks.items() if check.evidence is not None]
     return [("compared", line) for line in told or [parity_text(check) for check in list(checks.values())[:1]]]
+
+
+def _print_sections(reference: str, sections: dict[str, str]) -> None:
+    say(table(list(sections.items()), indent=0))
+    say()
+    say(f"`gradwire explain {reference} training` lists a section; with training.optimizer it says all of one key.")
 
 
 def _print_section(document: dict[str, Any]) -> None:
