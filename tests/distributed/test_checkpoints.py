@@ -18,7 +18,12 @@ SEVERAL_BUCKETS = "communication.overlap={bucket_cap_mb: 0.02, first_bucket_mb: 
 # Two shards of 37 rows are not equally long.
 SPLIT = ("model.hidden_size=36", "model.intermediate_size=37")
 PIPELINE = (*SPLIT, "training.batch_size_per_gpu=4")
-FSDP = (*SPLIT, "parallelism.data={strategy: fsdp, shard_group_size: 2}", "training.scheduler={type: linear}")
+FSDP = (
+    *SPLIT,
+    "parallelism.data={strategy: fsdp, shard_group_size: 2}",
+    "training.scheduler={type: linear}",
+    "training.optimizer=SGD",
+)
 RUNS: dict[str, tuple[str, ...]] = {
     # More than two ranks: the order of additions on the ring, and with it DDP's buckets, decides the last bits.
     "none": (SEVERAL_BUCKETS, "training.scheduler={type: cosine, warmup_steps: 2}", "training.optimizer=Adam"),
@@ -29,14 +34,18 @@ RUNS: dict[str, tuple[str, ...]] = {
     ),
     "local-sgd": ("communication.compression={method: local-sgd, start_step: 2, local_steps: 3, outer_momentum: 0.3}",),
     "fsdp": FSDP,
-    "1f1b-ddp": (*PIPELINE, "parallelism.pipeline={stages: 2, chunks: 2}", "training.optimizer=SGD"),
+    "1f1b-powersgd": (
+        *PIPELINE,
+        "parallelism.pipeline={stages: 2, chunks: 2}",
+        "communication.compression={method: powersgd, start_step: 2, matrix_approximation_rank: 2}",
+    ),
     "zbv-ddp": (*PIPELINE, "parallelism.pipeline={stages: 4, chunks: 2, schedule: zbv}"),
 }
 # Written by 4 ranks, taken up by 2 with twice the micro-steps: the same samples.
 RESHARDED: dict[str, tuple[str, tuple[str, ...]]] = {
     "fsdp": ("fsdp", FSDP),
     "zbv-to-1f1b": ("zbv-ddp", (*PIPELINE, "parallelism.pipeline={stages: 2, chunks: 2}")),
-    "1f1b-to-fsdp": ("1f1b-ddp", (*SPLIT, "parallelism.data.strategy=fsdp", "training.optimizer=SGD")),
+    "zbv-to-fsdp": ("zbv-ddp", (*SPLIT, "parallelism.data.strategy=fsdp")),
     "powersgd": ("powersgd", RUNS["powersgd"]),
 }
 SHARED = ("training.seed=3", "training.max_steps=8")
@@ -82,6 +91,16 @@ def test_a_resumed_run_equals_the_uninterrupted_one(folders: Path, name: str) ->
     assert any("resumed after step 4" in note for note in resumed.notes)
     lines = (folders / name / "resumed" / "steps.jsonl").read_text(encoding="utf-8").splitlines()
     assert [json.loads(line)["step"] for line in lines] == [5, 6, 7, 8]
+
+
+def test_a_stages_gradients_are_compressed_from_the_start_step_on(folders: Path) -> None:
+    compressed, plain = measured(folders / "1f1b-powersgd"), measured(folders / "zbv-ddp")
+    # Step 2 is the first whose gradient is compressed; its loss came from the weights before it.
+    assert compressed.losses[:3] == pytest.approx(plain.losses[:3], rel=1e-4)
+    assert compressed.losses[3] != pytest.approx(plain.losses[3], rel=1e-6)
+    sent = compressed.communication
+    assert sent is not None
+    assert sent.payload_bytes < sent.gradient_bytes / 2
 
 
 def test_the_last_two_checkpoints_are_kept(folders: Path) -> None:

@@ -74,6 +74,16 @@ def test_a_run_killed_while_it_replaces_a_checkpoint_leaves_the_one_before(tmp_p
     assert found.number == 6.0
 
 
+def test_a_run_that_begins_anew_beside_a_longer_ones_checkpoints_goes_on_from_its_own(
+    tmp_path: Path, plan: Plan
+) -> None:
+    for step in (8, 9, 1):
+        save(tmp_path, plan, step, Numbers(float(step)))
+    assert load_checkpoint(tmp_path, Numbers(), plan, ALONE, device=CPU).step == 1
+    save(tmp_path, plan, 2, Numbers(2.0))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000002"]
+
+
 def test_a_damaged_file_is_named(tmp_path: Path, plan: Plan) -> None:
     save(tmp_path, plan, 1, Numbers(1.0))
     file = tmp_path / "step-00000001" / "rank-0.pt"

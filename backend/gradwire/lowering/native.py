@@ -30,6 +30,7 @@ from gradwire.lowering.shared import (
 )
 from gradwire.lowering.torchrun import torchrun_words
 from gradwire.recipe.broken import SINGLE_STAGE_SCHEDULES
+from gradwire.recipe.compression_options import PIPELINED_METHODS
 
 _OPTIMIZER = ("optimizer", "learning_rate", "weight_decay", "betas", "epsilon", "momentum")
 _BATCH = ("precision", "gradient_clip", "batch_size_per_gpu", "gradient_accumulation")
@@ -62,8 +63,12 @@ def refusals(plan: Plan) -> list[Refusal]:
 
 
 def _pipeline_refusals(plan: Plan, pipeline: SettledPipeline) -> list[Refusal]:
-    limit = "hooks work on whole models; a stage averages its gradients without one"
-    found = refuse_compression(plan, limit)
+    if pipeline.schedule in SINGLE_STAGE_SCHEDULES:
+        limit = "a stage takes no local steps, and torch's hooks are for whole models"
+        found = refuse_compression(plan, limit, except_for=PIPELINED_METHODS)
+    else:
+        limit = f"with {pipeline.schedule} gradients are averaged after the passes, without DDP's hooks"
+        found = refuse_compression(plan, limit)
     limit = "a loss cannot be scaled over pipeline stages"
     found += refuse_precision(plan, limit, precision="fp16-mixed", nearest="bf16-mixed")
     if pipeline.schedule not in SINGLE_STAGE_SCHEDULES and plan.recipe.parallelism.data.strategy == "ddp":

@@ -5,8 +5,15 @@ from __future__ import annotations
 import bisect
 
 from gradwire.documents.recipe_schema import Compression, Recipe
-from gradwire.recipe.broken import SHARDED, ZERO_BUBBLE_SCHEDULES, Broken, data_parallel_size, stage_count
-from gradwire.recipe.compression_options import LOW_RANK
+from gradwire.recipe.broken import (
+    SHARDED,
+    SINGLE_STAGE_SCHEDULES,
+    ZERO_BUBBLE_SCHEDULES,
+    Broken,
+    data_parallel_size,
+    stage_count,
+)
+from gradwire.recipe.compression_options import LOW_RANK, PIPELINED_METHODS
 from gradwire.recipe.model_shapes import compresses_any
 
 _METHOD = "communication.compression.method"
@@ -146,14 +153,22 @@ def compression_needs_whole_gradients(recipe: Recipe) -> Broken | None:
 
 
 def compression_has_no_pipeline(recipe: Recipe) -> Broken | None:
-    """A stage's gradients arrive once per chunk, which no compression hook counts on."""
-    method = recipe.communication.compression.method
-    if method == "none" or stage_count(recipe) == 1:
+    """Where a rank holds several stages, DDP's hooks are not called; local steps would differ from stage to stage."""
+    method, pipeline = recipe.communication.compression.method, recipe.parallelism.pipeline
+    if method == "none" or pipeline is None or stage_count(recipe) == 1:
+        return None
+    if method not in PIPELINED_METHODS:
+        return Broken(
+            paths=(_METHOD, "parallelism.pipeline.chunks", "parallelism.pipeline.stages", "training.num_gpus"),
+            message=f"compression {method} does not combine with a pipeline of {stage_count(recipe)} stages; "
+            f"use {', '.join(PIPELINED_METHODS)} or none, or parallelism.pipeline null",
+        )
+    if pipeline.schedule in SINGLE_STAGE_SCHEDULES:
         return None
     return Broken(
-        paths=(_METHOD, "parallelism.pipeline.chunks", "parallelism.pipeline.stages", "training.num_gpus"),
-        message=f"compression {method} does not combine with a pipeline of {stage_count(recipe)} stages; "
-        "use compression.method none, or parallelism.pipeline null",
+        paths=(_METHOD, "parallelism.pipeline.schedule", "training.num_gpus"),
+        message=f"compression {method} is a hook of DDP, and {pipeline.schedule} averages gradients without DDP; "
+        "use schedule 1f1b or gpipe, or compression.method none",
     )
 
 

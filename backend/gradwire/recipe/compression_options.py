@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 LOW_RANK = ("powersgd", "powersgd-alternating", "powersgd-torch")
+PIPELINED_METHODS = ("fp16", "bf16", "powersgd", "powersgd-alternating", "int8", "topk")
+"""Those that average a stage's gradients as they do a whole model's."""
 
 READ_BY: Mapping[str, tuple[str, ...]] = {
     "matrix_approximation_rank": LOW_RANK,

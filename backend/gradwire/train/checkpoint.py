@@ -11,7 +11,8 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,7 @@ def save_checkpoint(folder: Path, state: State, plan: Plan, place: Place, *, ste
             about = {
                 "format_version": FORMAT_VERSION,
                 "step": step,
+                "written_at": time.time(),
                 "world_size": place.world_size,
                 "form": state.form,
                 "recipe": msgspec.to_builtins(plan.recipe),
@@ -70,9 +72,7 @@ def save_checkpoint(folder: Path, state: State, plan: Plan, place: Place, *, ste
             written = target / f".{_COMPLETE}-{place.rank}"
             written.write_text(json.dumps(about, sort_keys=True), encoding="utf-8")
             written.replace(target / _COMPLETE)
-            for old in _complete_ones(folder)[:-_KEPT]:
-                (old / _COMPLETE).unlink(missing_ok=True)
-                shutil.rmtree(old, ignore_errors=True)
+            _remove_all_but(_complete_ones(folder)[-_KEPT:], folder)
     dist.barrier()
 
 
@@ -105,7 +105,26 @@ def load_checkpoint(path: Path, state: State, plan: Plan, place: Place, *, devic
 
 
 def _complete_ones(folder: Path) -> list[Path]:
-    return sorted(path.parent for path in folder.glob(f"step-*/{_COMPLETE}"))
+    """Return the complete checkpoints below `folder`, in the order of writing: an earlier run may have gone further."""
+    return sorted(
+        (path.parent for path in folder.glob(f"step-*/{_COMPLETE}")), key=lambda path: (_written_at(path), path.name)
+    )
+
+
+def _written_at(source: Path) -> float:
+    try:
+        return float(json.loads((source / _COMPLETE).read_text(encoding="utf-8"))["written_at"])
+    except (OSError, ValueError, TypeError, KeyError):
+        # Another machine has just removed it, or it is not of this version, which is said where it is read.
+        return 0.0
+
+
+def _remove_all_but(kept: Sequence[Path], folder: Path) -> None:
+    """Remove other checkpoints below `folder`, those too that a killed run left half written or half removed."""
+    for old in folder.glob("step-*"):
+        if old not in kept:
+            (old / _COMPLETE).unlink(missing_ok=True)
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def _newest(path: Path) -> Path:

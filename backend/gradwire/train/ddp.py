@@ -55,10 +55,17 @@ def register_communication(ddp_model: Any, recipe: Recipe) -> GradientCommunicat
 @contextmanager
 def explained(communication: GradientCommunication | None) -> Iterator[None]:
     """Wrap a backward pass, to time it: where gradient communication failed in it, raise that, which names the rank."""
-    try:
+    with failure_named(communication):
         yield
         if communication is not None:
             communication.backward_ended()
+
+
+@contextmanager
+def failure_named(communication: GradientCommunication | None) -> Iterator[None]:
+    """Raise what failed in gradient communication, which names the rank, in the place of torch's error."""
+    try:
+        yield
     except RuntimeError as error:
         if communication is None or communication.failure is None:
             raise

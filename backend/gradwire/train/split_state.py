@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from gradwire.errors import UsageError
+from gradwire.train.communication import GradientCommunication
 from gradwire.train.pieces import Piece, piece_of
 from gradwire.train.schedule import ScheduledLearningRate
 from gradwire.train.training_state import Form, Saved
@@ -38,6 +39,7 @@ class SplitTrainingState:
         optimizer: Any,
         schedule: ScheduledLearningRate,
         scaler: Any,
+        communication: GradientCommunication | None,
         is_copy: bool,
         go_on_from: Callable[[int], None],
     ) -> None:
@@ -45,6 +47,7 @@ class SplitTrainingState:
         self._optimizer = optimizer
         self._schedule = schedule
         self._scaler = scaler
+        self._communication = communication
         self._is_copy = is_copy
         self._go_on_from = go_on_from
 
@@ -71,7 +74,9 @@ class SplitTrainingState:
             state = self._optimizer.state.get(parameter, {})
             held = {kind: piece_of(value, is_copy=False) for kind, value in state.items()}
             pieces[name] = {kind: piece.saved() for kind, piece in {_WEIGHTS: weights, **held}.items()}
-        return {"pieces": pieces}
+        if self._communication is None:
+            return {"pieces": pieces}
+        return {"pieces": pieces, "parameters": self._names(), "communication": self._communication.state_dict()}
 
     def load(self, saved: Saved) -> list[str]:
         """Take over a saved state; raises UsageError where the checkpoint lacks a part of this rank's."""
@@ -100,7 +105,19 @@ class SplitTrainingState:
         self._schedule.load_state_dict(saved.shared["schedule"])
         if self._scaler is not None:
             self._scaler.load_state_dict(saved.shared["scaler"])
-        return []
+        return self._load_communication(saved)
+
+    def _load_communication(self, saved: Saved) -> list[str]:
+        if self._communication is None:
+            return []
+        for files in _own_first(saved):
+            # Of a rank with the same parameters: what it shares with others of its stage holds for this one too.
+            if files.get("parameters") == self._names():
+                return list(self._communication.load_state_dict(files["communication"]))
+        return ["gradient communication starts anew: no rank of the checkpoint averaged this one's parameters"]
+
+    def _names(self) -> list[str]:
+        return [name for name, _ in self._parameters]
 
     def continue_from(self, step: int) -> None:
         """Tell the engine that `step` steps have been taken."""

@@ -115,6 +115,7 @@ class NativeEngine:
             optimizer=self._optimizer,
             schedule=self._schedule,
             scaler=self._scaler,
+            communication=None,
             is_copy=False,
             go_on_from=self._go_on_from,
         )

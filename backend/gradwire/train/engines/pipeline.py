@@ -22,8 +22,10 @@ from gradwire.documents.plan_schema import Plan, SettledPipeline
 from gradwire.documents.recipe_schema import Model
 from gradwire.errors import UsageError
 from gradwire.recipe.broken import SINGLE_STAGE_SCHEDULES
+from gradwire.recipe.compression_options import PIPELINED_METHODS
 from gradwire.train.clip import clip_gradients
-from gradwire.train.ddp import ddp_options
+from gradwire.train.communication import GradientCommunication
+from gradwire.train.ddp import ddp_options, failure_named, register_communication
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.engines.native import autocast_for, shard
 from gradwire.train.gradient_average import average_gradients
@@ -99,7 +101,6 @@ class PipelineEngine:
     are those that this rank holds, by their index.
     """
 
-    communication = None
     buckets = None
     # The schedule itself says when a stage averages its gradients.
     lone_step = None
@@ -112,9 +113,11 @@ class PipelineEngine:
         schedule: Any,
         chunk_loss: ChunkLoss,
         stages: Mapping[int, TimedStage],
+        communication: GradientCommunication | None,
         lap: Lap,
     ) -> None:
         self._lap = lap
+        self.communication = communication
         self._stages = list(stages.values())
         self._training = plan.recipe.training
         self._data_parallel_size = plan.batch.data_parallel_size
@@ -138,6 +141,7 @@ class PipelineEngine:
             optimizer=self._optimizer,
             schedule=self._learning_rate,
             scaler=None,
+            communication=communication,
             is_copy=self.data_parallel_rank != 0,
             go_on_from=lambda _: None,
         )
@@ -160,6 +164,8 @@ class PipelineEngine:
         self._learning_rate.step()
         self._optimizer.zero_grad()
         self._lap("optimizer")
+        if self.communication is not None:
+            self.communication.step_ended()
         # Each chunk's loss is its part of the step's already; only the last stage has any.
         loss = torch.stack(losses).sum() if losses else torch.zeros((), device=micro_batches[0].tokens.device)
         return StepResult(
@@ -179,6 +185,7 @@ class PipelineEngine:
                     # A forward pass would have DDP average in its own backward pass, chunk by chunk. The stage tells
                     # DDP of the last one itself.
                     stack.enter_context(stage.submod.no_sync())
+            stack.enter_context(failure_named(self.communication))
             if self._is_last:
                 self._schedule.step(*inputs, target=batch.labels, losses=losses, return_outputs=False)
             else:
@@ -199,6 +206,7 @@ def build(setting: Setting, device: Any, lap: Lap) -> PipelineEngine:
     )
     held = held_stages(pipeline, mesh.get_local_rank("stage"))
     stages: dict[int, Any] = {}
+    communication: GradientCommunication | None = None
     for index, module in zip(
         held,
         build_stages(
@@ -216,6 +224,8 @@ def build(setting: Setting, device: Any, lap: Lap) -> PipelineEngine:
             options = ddp_options(recipe.communication.overlap)
             stage = DistributedDataParallel(stage, process_group=mesh.get_group("data"), **options)
             _settle_buckets(stage, _example_input(setting.model, device, weights_dtype(recipe.training), index))
+            # Afterwards: a compressing method would take the zeros for gradients.
+            communication = register_communication(stage, recipe)
         stages[index] = stage
     timed = {
         index: TimedStage(lap, stage, index, pipeline.stages, device, group=mesh.get_group("stage"))
@@ -223,7 +233,7 @@ def build(setting: Setting, device: Any, lap: Lap) -> PipelineEngine:
     }
     chunk_loss = ChunkLoss(lap)
     schedule = _schedule(pipeline, list(timed.values()), chunk_loss)
-    return PipelineEngine(plan, pipeline, mesh, schedule, chunk_loss, timed, lap)
+    return PipelineEngine(plan, pipeline, mesh, schedule, chunk_loss, timed, communication, lap)
 
 
 def held_stages(pipeline: SettledPipeline, rank: int) -> list[int]:
@@ -284,5 +294,8 @@ def _check(plan: Plan, pipeline: SettledPipeline) -> None:
         raise UsageError("training.precision: fp16-mixed cannot scale its loss over pipeline stages; use bf16-mixed")
     if recipe.communication.overlap.static_graph:
         raise UsageError("communication.overlap.static_graph: fails inside torch with pipeline stages; set it false")
-    if recipe.communication.compression.method != "none":
-        raise UsageError("communication.compression: works without a pipeline only; set method: none")
+    method = recipe.communication.compression.method
+    if method != "none" and (method not in PIPELINED_METHODS or pipeline.schedule not in SINGLE_STAGE_SCHEDULES):
+        raise UsageError(
+            f"communication.compression: {method} does not work in a pipeline with {pipeline.schedule}; use method none"
+        )
