@@ -184,24 +184,26 @@ sys.meta_path.insert(0, Finder())
 
 
 @pytest.mark.alone
-def test_a_slower_run_does_not_pass_the_gate_and_an_equal_one_does(tmp_path: Path) -> None:
+def test_a_slower_run_does_not_pass_the_gate_and_an_equal_one_does(
+    tmp_path: Path, run_here: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
     line = "compare cpu/ddp --backends native --num-gpus 1 --steps 4 --out before"
-    first = run_command(line.split(), folder=tmp_path, timeout=120)
+    first = run_here(*line.split())
     assert first.exit_code == 0, first.err
     baseline = (tmp_path / "before" / "comparison.json").read_bytes()
     again = "compare --baseline before/comparison.json --steps 4 --out {} --fail-below {}"
     # What a shared machine does to a run in between is no business of this test: a tenth of the speed passes.
-    equal = run_command(again.format("equal", "0.1").split(), folder=tmp_path, timeout=120)
+    equal = run_here(*again.format("equal", "0.1").split())
     assert equal.exit_code == 0, equal.err
     assert "gate: 1 cell at 10% or more of before/comparison.json" in equal.err
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow" / "sitecustomize.py").write_text(SLOW_DISK)
-    path = f"{tmp_path / 'slow'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    slower = run_command(again.format("slower", "0.95").split(), folder=tmp_path, timeout=120, PYTHONPATH=path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "slow"), prepend=os.pathsep)
+    slower = run_here(*again.format("slower", "0.95").split())
     assert slower.exit_code == 5, slower.err
     assert "1 of 1 cell below 95% of before/comparison.json" in slower.err
     assert "native on 1: " in slower.err
-    over = run_command(again.format("before", "0.95").split(), folder=tmp_path, timeout=60)
+    over = run_here(*again.format("before", "0.95").split())
     assert over.exit_code == 2
     assert "its comparison.json is the --baseline" in over.err
     assert (tmp_path / "before" / "comparison.json").read_bytes() == baseline

@@ -20,6 +20,7 @@ from tests.distributed.real_runs import lowered, run_words, torchrun
 pytestmark = [pytest.mark.distributed, pytest.mark.alone]
 
 DRIVER = Path(__file__).with_name("train_with_plants.py")
+SIZES = (2, 4)
 SHORT = ("training.max_steps=8", "training.gradient_accumulation=1", "training.batch_size_per_gpu=4")
 # Weights that take longer to send than one short sequence takes to train.
 WIDE = (
@@ -52,7 +53,7 @@ def first_cause(cell: dict[str, Any]) -> dict[str, Any]:
     return cause
 
 
-@pytest.fixture(scope="module", params=[2, 4])
+@pytest.fixture(scope="module", params=SIZES)
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of two or of four processes in one start; the folder of each is named for its cause."""
     size: int = request.param
@@ -112,11 +113,20 @@ def test_a_pipeline_with_few_chunks_is_named(runs: Path) -> None:
     assert f"chunks: {2 * size_of(runs)}" in first_cause(cell)["remedies"][0]["action"]
 
 
-def test_a_batch_spread_too_thin_is_named(runs: Path, tmp_path: Path) -> None:
-    whole = f"training.batch_size_per_gpu={size_of(runs)}"
-    alone = lowered(tmp_path / "alone", "native", *WIDE, whole, "training.num_gpus=1")
-    run_words(sys.executable, "-m", "gradwire.train", alone).check()
-    cell = reported(alone, runs / "small-batch")[-1]
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """The whole batch of two and of four processes, trained by one; keyed by the number of processes."""
+    parent = tmp_path_factory.mktemp("alone")
+    folders = {
+        size: lowered(parent / str(size), "native", *WIDE, f"training.batch_size_per_gpu={size}", "training.num_gpus=1")
+        for size in SIZES
+    }
+    run_words(sys.executable, DRIVER, *folders.values()).check()
+    return folders
+
+
+def test_a_batch_spread_too_thin_is_named(runs: Path, alone: dict[int, Path]) -> None:
+    cell = reported(alone[size_of(runs)], runs / "small-batch")[-1]
     assert cell["scaling_efficiency"] < 0.7
     assert first_cause(cell)["kind"] == "batch-too-small"
 
