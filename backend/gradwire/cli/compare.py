@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradwire.cli.cells import Attempt, Comparing, next_attempt, run_attempt
-from gradwire.cli.folders import plain_name, reserved_folder
+from gradwire.cli.folders import held_folder, plain_name, reserved_folder
 from gradwire.cli.gate import add_gate, check_kept, earlier_comparison, gate, given_baseline
 from gradwire.cli.options import (
     BACKEND_NAMES,
@@ -80,7 +80,8 @@ def run(arguments: argparse.Namespace) -> int:
     # Wrong in itself, the recipe is refused at once; wrong at one size, it is that cell that fails.
     name = load(arguments.recipe, arguments, num_gpus=None).name
     if arguments.out is not None:
-        return _run_in(arguments.out, name, arguments, baseline, earlier)
+        with held_folder(arguments.out):
+            return _run_in(arguments.out, name, arguments, baseline, earlier)
     with reserved_folder(f"compare-{plain_name(name)}") as folder:
         return _run_in(folder, name, arguments, baseline, earlier)
 

@@ -1,7 +1,9 @@
-"""Where runs go when no --out is given."""
+"""Where runs go, with --out and without; no two go into one folder at the same time."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,6 +40,40 @@ def reserved_folder(stem: str) -> Iterator[Path]:
         with suppress(OSError):
             folder.rmdir()
             RUNS.rmdir()
+
+
+@contextmanager
+def held_folder(folder: Path) -> Iterator[None]:
+    """Make the folder of --out where it is missing, and keep other runs out; what is still empty at the end is removed.
+
+    Raises UsageError where it cannot be made, or another run is going on in it.
+    """
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"{folder}: is not a folder; give --out a new path or an existing folder") from None
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot make the folder: {error.strerror}; give --out another") from error
+    try:
+        _lock(descriptor, folder)
+        yield
+    finally:
+        os.close(descriptor)
+        with suppress(OSError):
+            for path in missing:
+                path.rmdir()
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UsageError(f"{folder}: another run is going on in it; give --out another folder") from None
+    except OSError:
+        # A network's file system may not lock folders.
+        return
 
 
 def _reserve(stem: str) -> Path:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradwire.cli.folders import fresh_folder, plain_name, reserved_folder
+from gradwire.cli.folders import fresh_folder, held_folder, plain_name, reserved_folder
 from gradwire.cli.lowered import headline, lowered_document, note_size, say_fields
 from gradwire.cli.options import (
     add_backend,
@@ -74,7 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
     check_nodes(arguments, scheduler_rank=os.environ.get("SLURM_NODEID"))
     loaded = load(arguments.recipe, arguments)
     if arguments.out is not None:
-        return _run_in(arguments.out, loaded, arguments)
+        # The other machines of a job may share the first one's folder.
+        with nullcontext() if arguments.dry_run or arguments.node_rank else held_folder(arguments.out):
+            return _run_in(arguments.out, loaded, arguments)
     stem = _default_stem(loaded.name, arguments, loaded.recipe.training.num_gpus)
     if arguments.dry_run:
         return _run_in(fresh_folder(stem), loaded, arguments)

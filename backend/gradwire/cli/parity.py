@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from gradwire.cli.cells import reason_of
-from gradwire.cli.folders import plain_name, reserved_folder
+from gradwire.cli.folders import held_folder, plain_name, reserved_folder
 from gradwire.cli.launch import check_fit, start
 from gradwire.cli.options import (
     BACKEND_NAMES,
@@ -96,7 +96,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run every backend, write parity.json, print it."""
     loaded = load(arguments.recipe, arguments)
     if arguments.out is not None:
-        return _run_in(arguments.out, loaded, arguments)
+        with held_folder(arguments.out):
+            return _run_in(arguments.out, loaded, arguments)
     with reserved_folder(f"parity-{plain_name(loaded.name)}") as folder:
         return _run_in(folder, loaded, arguments)
 
