@@ -22,11 +22,14 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def test_accelerate_launch_needs_no_environment_and_no_fixed_place(tmp_path: Path, references: References) -> None:
-    written = lowered(tmp_path / "written", "accelerate")
+    compiler = ("training.compile=true", "training.compile_backend=aot_eager", "training.compile_regional=false")
+    written = lowered(tmp_path / "written", "accelerate", *compiler)
     folder = shutil.copytree(written, tmp_path / "moved")
     command = ("accelerate", "launch", "--config_file", folder / "accelerate.yaml", "-m", "gradwire.train")
     run_words(*command, folder / "plan.json").check()
     check_measured(folder)
+    # Accelerate compiles, and nobody else: nothing within what it compiled.
+    assert "torch.compile, aot_eager: 1 module(s)" in (read_measurement(folder / "measurement.json").notes or ())
     check_equals(folder, references)
 
 

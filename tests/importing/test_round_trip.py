@@ -151,6 +151,8 @@ _TRAINED: dict[str, dict[str, Any]] = {
         "training.gradient_checkpointing": True,
         "training.seed": 7,
         "training.compile": True,
+        "training.compile_mode": "max-autotune",
+        "training.compile_regional": False,
         "communication.overlap.bucket_cap_mb": 50,
         "communication.overlap.find_unused_parameters": True,
     },

@@ -111,6 +111,21 @@ def test_a_drawn_recipe_gives_the_same_bytes_twice(recipe: Recipe, backend: Back
         ("deepspeed", {METHOD: "fp16"}),
         ("accelerate", {"backends.deepspeed": {"communication_data_type": "fp32"}, STRATEGY: "zero1"}),
         ("accelerate", {"backends.accelerate": {"gpu_ids": "0,1"}}),
+        ("accelerate", {"training.compile": True, "training.compile_fullgraph": True}),
+        ("trainer", {"training.compile": True, "training.compile_fullgraph": True}),
+        *(
+            (backend, {**values, STRATEGY: strategy})
+            for backend, strategy in (("accelerate", "ddp"), ("accelerate", "zero3"), ("trainer", "ddp"))
+            for values in (
+                {"training.compile": True},
+                {
+                    "training.compile": True,
+                    "training.compile_mode": "max-autotune",
+                    "training.compile_dynamic": True,
+                    "training.compile_regional": False,
+                },
+            )
+        ),
     ],
 )
 def test_a_recipes_own_keys_are_what_is_planned(loader: Loader, backend: Backend, values: dict[str, Any]) -> None:

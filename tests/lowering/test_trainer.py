@@ -66,7 +66,7 @@ def test_each_course_of_the_learning_rate_has_its_scheduler(
     [
         ({"training.optimizer": "Adam"}, "training.optimizer"),
         (
-            {"training.scheduler.type": "cosine", "training.scheduler.total_steps": 1000},
+            {"training.scheduler.type": "cosine", "training.scheduler.total_steps": 50},
             "training.scheduler.total_steps",
         ),
         ({f"{OVERLAP}.bucket_cap_mb": "auto"}, f"{OVERLAP}.bucket_cap_mb"),
@@ -106,3 +106,10 @@ def test_fsdp_is_said_in_the_trainers_own_words() -> None:
     assert section["state_dict_type"] == "FULL_STATE_DICT"
     assert section["transformer_layer_cls_to_wrap"] == ["GPT2Block"]
     assert not any(key.startswith("fsdp_") for key in section)
+
+
+def test_a_run_that_ends_before_its_learning_rate_has_fallen_says_who_ends_it() -> None:
+    values = {"training.scheduler.type": "cosine", "training.scheduler.total_steps": 1000}
+    assert arguments(lowered("trainer", values))["max_steps"] == 1000
+    helper = "gradwire.integrations.trainer.follow_recipe"
+    assert outcomes(lowered("trainer", values, program=("train.py",)))["training.max_steps"] == f"emulated {helper}"

@@ -125,6 +125,8 @@ def _valid_documents(draw: DrawFn) -> dict[str, Any]:
     }
     formats = [None, "fp32", "bf16"] if training["precision"].startswith("bf16") else [None, "fp32"]
     training["gradient_accumulation_dtype"] = draw(st.sampled_from(formats))
+    if training["compile"]:
+        training |= draw(_compilers(strategy, on_cpu=on_cpu))
     training["flash_attention"] = training["precision"] != "fp32" and draw(st.booleans())
     training["gradient_checkpointing_reentrant"] = (
         training["gradient_checkpointing"] and stages == 1 and draw(st.booleans())
@@ -307,4 +309,19 @@ def _pipelines(draw: DrawFn, size: int, ranks: int, chunks: int, *, splits: bool
         "stages_per_rank": draw(st.sampled_from([each, None])) if each == usual else each,
         "chunks": chunks,
         "schedule": schedule,
+    }
+
+
+@st.composite
+def _compilers(draw: DrawFn, strategy: str, *, on_cpu: bool) -> dict[str, Any]:
+    backend = draw(st.sampled_from(["inductor", "aot_eager", "eager", *([] if on_cpu else ["cudagraphs"])]))
+    modes = _SCHEMA["$defs"]["Training"]["properties"]["compile_mode"]["enum"] if backend == "inductor" else ["default"]
+    regional = draw(st.booleans())
+    cuts = strategy == "zero3" or (strategy == "fsdp" and not regional)
+    return {
+        "compile_backend": backend,
+        "compile_mode": draw(st.sampled_from(modes)),
+        "compile_dynamic": draw(st.sampled_from([None, True, False])),
+        "compile_fullgraph": not cuts and draw(st.booleans()),
+        "compile_regional": regional,
     }

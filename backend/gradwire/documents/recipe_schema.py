@@ -229,6 +229,16 @@ class Training(Struct, frozen=True, kw_only=True):
     """Whether recomputation uses torch's older reentrant form; it works with fewer other features."""
     compile: bool = False
     """Whether the model runs through torch.compile."""
+    compile_backend: Literal["inductor", "cudagraphs", "aot_eager", "eager"] = "inductor"
+    """What torch.compile hands its graphs to: inductor generates kernels, cudagraphs replays torch's own on a GPU, aot_eager and eager run torch's own and serve to find faults."""
+    compile_mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = "default"
+    """How hard inductor tries: reduce-overhead records CUDA graphs, max-autotune times kernels and records CUDA graphs, max-autotune-no-cudagraphs only times kernels."""
+    compile_dynamic: bool | None = None
+    """Whether graphs are made for every shape (true) or for one each (false: a new shape compiles anew). Absent: for one, then for every where a second one comes."""
+    compile_fullgraph: bool = False
+    """Whether torch.compile fails where it would cut the graph, instead of running that part without it."""
+    compile_regional: bool = True
+    """Whether each of the model's repeated blocks is compiled by itself (equal blocks compile once, and sharding still sees every block's boundary) instead of the model as one."""
     max_steps: int = 100
     """Optimizer steps to train."""
     seed: int = 0

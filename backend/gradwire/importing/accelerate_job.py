@@ -108,10 +108,8 @@ def _free(reading: Reading, kind: str) -> tuple[str, ...]:
         if reading.value("num_machines", 1) <= 1:
             free.append("deepspeed_config.deepspeed_multinode_launcher")
     if kind == "FSDP":
-        # The program recomputes activations and compiles, as the recipe says.
+        # The program recomputes activations, as the recipe says.
         free.append("fsdp_config.fsdp_activation_checkpointing")
-    if reading.value("dynamo_config.dynamo_backend") in ("INDUCTOR", "NO"):
-        free.append("dynamo_config.dynamo_backend")
     if reading.value("num_machines", 1) <= 1:
         free += ["rdzv_backend", "same_network"]
     return tuple(free)

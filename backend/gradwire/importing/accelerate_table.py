@@ -10,6 +10,16 @@ from gradwire.targets.effective import Effective, Reading
 
 _STRATEGIES = {"FSDP": "fsdp", "NO": "ddp", "MULTI_GPU": "ddp", "MULTI_CPU": "ddp"}
 _PRECISIONS = {"no": "fp32", "bf16": "bf16-mixed", "fp16": "fp16-mixed"}
+_DYNAMO = "dynamo_config.dynamo_"
+_COMPILE_OPTIONS = (
+    ("mode", "training.compile_mode"),
+    ("use_dynamic", "training.compile_dynamic"),
+    ("use_fullgraph", "training.compile_fullgraph"),
+    ("use_regional_compilation", "training.compile_regional"),
+)
+COMPILERS = ("inductor", "cudagraphs", "aot_eager", "eager")
+"""What a recipe compiles with; the others are gone, for other devices, or do not train."""
+
 _FP8 = {"TE": "transformer-engine", "AO": "torchao"}
 
 
@@ -38,9 +48,19 @@ def carry_accelerate(reading: Reading, *, is_deepspeed: bool) -> Iterator[Carrie
     engine = reading.values.get("fp8_config.fp8_backend")
     if precision.value == "fp8" and engine is not None and engine.value in _FP8:
         yield Carried(path="training.fp8", value=_FP8[engine.value], sources=(engine,))
-    compiler = reading.values.get("dynamo_config.dynamo_backend")
-    if compiler is not None and compiler.value == "INDUCTOR":
-        yield Carried(path="training.compile", value=True, sources=(compiler,), note="the program compiles")
+    yield from _compilation(reading)
+
+
+def _compilation(reading: Reading) -> Iterator[Carried]:
+    compiler = accelerate_at(reading, f"{_DYNAMO}backend")
+    if str(compiler.value).lower() not in COMPILERS:
+        return
+    yield Carried(path="training.compile", value=True, sources=(compiler,))
+    yield Carried(path="training.compile_backend", value=str(compiler.value).lower(), sources=(compiler,))
+    # Only inductor reads a mode.
+    for name, path in _COMPILE_OPTIONS[0 if compiler.value == "INDUCTOR" else 1 :]:
+        option = accelerate_at(reading, f"{_DYNAMO}{name}")
+        yield Carried(path=path, value=option.value, sources=(option,))
 
 
 def accelerate_at(reading: Reading, path: str) -> Effective:

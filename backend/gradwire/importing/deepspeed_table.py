@@ -43,6 +43,7 @@ def carry_deepspeed(reading: Reading, batch: Batch) -> Iterator[Carried]:
     yield from _optimizer(reading)
     yield from carry_zero_sharding(reading)
     yield from _number_formats(reading)
+    yield from _compilation(reading)
 
 
 def _batch(reading: Reading, batch: Batch) -> Iterator[Carried]:
@@ -90,6 +91,15 @@ def _optimizer(reading: Reading) -> Iterator[Carried]:
         source = at(reading, f"optimizer.params.{name}")
         value = list(source.value) if name == "betas" else source.value
         yield Carried(path=f"training.{_OPTIMIZER_FIELDS[name]}", value=value, sources=(source,))
+
+
+def _compilation(reading: Reading) -> Iterator[Carried]:
+    """DeepCompile acts in engine.compile() alone, which compiles the model as one."""
+    switch = reading.values.get("compile.deepcompile")
+    if switch is not None and switch.value is True:
+        note = "it acts where the script calls engine.compile()"
+        yield Carried(path="training.compile", value=True, sources=(switch,), note=note)
+        yield Carried(path="training.compile_regional", value=False, sources=(switch,))
 
 
 def _number_formats(reading: Reading) -> Iterator[Carried]:

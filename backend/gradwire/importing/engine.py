@@ -56,7 +56,7 @@ def import_job(job: Job, *, allow_lossy: bool = False) -> Imported:
     target = _target(job, accelerate, values_of(carried), processes)
     schedule = fitting_schedule(deepspeed, batch, carried, target)
     carried = with_schedule(carried, schedule)
-    wanted = tuple(_wanted(accelerate, deepspeed, batch, target, carried))
+    wanted = tuple(_wanted(job, accelerate, deepspeed, batch, target, carried))
     carried, values, kept = settled(carried, wanted, target)
     kept += _lost_optimizer_keys(deepspeed, target, carried)
     if any(_is_lost_scheduler(each) for each in kept):
@@ -114,6 +114,7 @@ def _target(job: Job, accelerate: AccelerateJob | None, values: Values, processe
 
 
 def _wanted(
+    job: Job,
     accelerate: AccelerateJob | None,
     deepspeed: Reading | None,
     batch: Batch | None,
@@ -125,7 +126,9 @@ def _wanted(
         free = _free_of_deepspeed(deepspeed, target, is_scheduled=is_scheduled)
         yield Wanted(section="deepspeed", values=comparable_deepspeed(deepspeed, batch), free=free)
     if accelerate is not None:
-        yield Wanted(section="accelerate", values=accelerate.reading.values, free=accelerate.free)
+        # Beside the Trainer's arguments, which win, the file need not compile the same.
+        compiles = ("dynamo_config",) if job.trainer is not None else ()
+        yield Wanted(section="accelerate", values=accelerate.reading.values, free=(*accelerate.free, *compiles))
 
 
 def _free_of_deepspeed(deepspeed: Reading, target: Target, *, is_scheduled: bool) -> tuple[str, ...]:

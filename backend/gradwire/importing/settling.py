@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gradwire.errors import CannotLower, UsageError
+from gradwire.importing.accelerate_table import COMPILERS
 from gradwire.importing.entry import Carried
 from gradwire.importing.keeping import Kept, Values, Wanted, keep_rest
 from gradwire.importing.lowered import Target, lower_for, nested, read_lowered, recipe_of
@@ -22,6 +23,7 @@ _ALWAYS = ("parallelism.data.strategy", "training.num_gpus", "training.device")
 
 
 # Said where these are refused, which is at stage 0 only.
+_BY_COMPILER = {"dynamo_config.dynamo_backend": f"a recipe compiles with {', '.join(COMPILERS)}"}
 _HALF_WITHOUT_ZERO = dict.fromkeys(
     ("fp16.enabled", "bf16.enabled"),
     "without ZeRO a recipe's mixed precision is torch's autocast: DeepSpeed's own 16-bit mode takes a step on zero "
@@ -40,7 +42,7 @@ def settled(
 ) -> tuple[list[Carried], Values, list[Kept]]:
     """Return what is carried, the recipe's values with what is kept for its backend, and what is kept or refused."""
     left, reasons = _without_broken(carried, target)
-    reasons |= _HALF_WITHOUT_ZERO
+    reasons |= _HALF_WITHOUT_ZERO | _BY_COMPILER
     values, kept = keep_rest(values_of(left), wanted, target)
     explained = [
         replace(each, refused=reasons[each.effective.path])

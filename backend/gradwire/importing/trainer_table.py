@@ -6,17 +6,13 @@ import re
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
+from gradwire.importing.accelerate_table import COMPILERS
 from gradwire.importing.entry import Carried, Entry, entry_of, entry_of_passed
 from gradwire.targets.effective import Effective, Passed, Reading
 from gradwire.targets.filling import TRAINER_FILLED
 from gradwire.targets.job import Job
 from gradwire.targets.tree import Document
 
-# Arguments that mean the same whoever trains: argument, recipe key, the Trainer's default.
-_EVERYWHERE: tuple[tuple[str, str, Any], ...] = (
-    ("torch_compile", "training.compile", False),
-    ("seed", "training.seed", 42),
-)
 # Arguments that a DeepSpeed JSON takes the place of.
 _WITHOUT_DEEPSPEED: tuple[tuple[str, str, Any], ...] = (
     ("per_device_train_batch_size", "training.batch_size_per_gpu", 8),
@@ -48,6 +44,8 @@ TRAINER_DEFAULTS: dict[str, Any] = {
     "per_device_train_batch_size": 8,
     "seed": 42,
     "torch_compile": False,
+    "torch_compile_backend": "inductor",
+    "torch_compile_mode": "default",
     "use_cpu": False,
     "warmup_steps": 0,
     "weight_decay": 0.0,
@@ -71,8 +69,8 @@ def carry_trainer(job: Job, deepspeed: Reading | None) -> Iterator[Carried]:
     trainer = job.trainer
     if trainer is None:
         return
-    for name, path, default in _EVERYWHERE:
-        yield _carried(trainer, name, path, default)
+    yield _carried(trainer, "seed", "training.seed", 42)
+    yield from _compilation(job, trainer)
     if trainer.value("use_cpu") is True:
         yield _carried(trainer, "use_cpu", "training.device", True, value="cpu")
     yield from _checkpointing(trainer)
@@ -152,9 +150,31 @@ def _refusal(trainer: Document, name: str, carried: Container[str]) -> str | Non
             return f"a recipe's optimizers are {', '.join(sorted(set(_OPTIMIZERS.values())))} for the Trainer"
         case "lr_scheduler_type" if "training.scheduler.type" not in carried:
             return f"a recipe's schedules are those of {', '.join(_SCHEDULES)}"
+        case "torch_compile_backend" if value and "training.compile_backend" not in carried:
+            return f"a recipe compiles with {', '.join(COMPILERS)}"
         case "fsdp" if value:
             return "import an Accelerate file that starts FSDP, or set parallelism.data by hand"
     return None
+
+
+def _compilation(job: Job, trainer: Document) -> Iterator[Carried]:
+    """A compiler or a mode alone switches it on; beside an Accelerate file that compiles, that one counts otherwise."""
+    names = ("torch_compile", "torch_compile_backend", "torch_compile_mode")
+    switches = [_argument(trainer, name, None) for name in names if trainer.value(name)]
+    if not switches:
+        if job.accelerate is None:
+            yield _carried(trainer, "torch_compile", "training.compile", False)
+        return
+    compiler = _argument(trainer, "torch_compile_backend", None)
+    if (compiler.value or "inductor") not in COMPILERS:
+        return
+    yield Carried(path="training.compile", value=True, sources=tuple(switches))
+    yield Carried(path="training.compile_backend", value=compiler.value or "inductor", sources=(compiler,))
+    mode = _argument(trainer, "torch_compile_mode", None)
+    yield Carried(path="training.compile_mode", value=mode.value or "default", sources=(mode,))
+    if job.accelerate is None:
+        whole = Effective(path="torch_compile", value=False, origin="default", note="the Trainer's default")
+        yield Carried(path="training.compile_regional", value=False, sources=(whole,))
 
 
 def _checkpointing(trainer: Document) -> Iterator[Carried]:

@@ -21,6 +21,13 @@ from gradwire.lowering.accelerate_fsdp import (
     accelerate_fsdp_refusals,
     fsdp_defaults,
 )
+from gradwire.lowering.compilation import (
+    dynamo_environment,
+    dynamo_environment_outcomes,
+    dynamo_file_outcomes,
+    refuse_accelerate_fullgraph,
+    tf32_note,
+)
 from gradwire.lowering.deepspeed import deepspeed_environment
 from gradwire.lowering.deepspeed_account import (
     deepspeed_outcomes,
@@ -62,7 +69,6 @@ _FORBIDDEN = {
     "command_file": "for TPU pods only",
     "commands": "for TPU pods only",
     "compute_environment": "the job runs on these machines",
-    "dynamo_config": "training.compile decides, and the program compiles; here it would compile twice",
     "megatron_lm_config": "parallelism decides",
     "mpirun_config": "the processes are started by accelerate itself",
 }
@@ -76,6 +82,7 @@ def refusals(plan: Plan) -> list[Refusal]:
         found += refuse_extras(plan.recipe.backends.deepspeed, deepspeed_target(document, plan))
     else:
         found = _torch_refusals(plan)
+    found += refuse_accelerate_fullgraph(plan)
     return found + refuse_extras(plan.recipe.backends.accelerate, _target(plan))
 
 
@@ -136,6 +143,10 @@ def _target(plan: Plan) -> Target:
         forbidden["fp8_config"] = "training.fp8 decides"
     if document["distributed_type"] == "DEEPSPEED":
         forbidden["mixed_precision"] = "the precision is in deepspeed.json; Accelerate refuses both"
+    if "dynamo_config" in document:
+        decided |= {key: ("training.compile", value) for key, value in flat.items() if key.startswith("dynamo_config.")}
+    else:
+        forbidden["dynamo_config"] = "training.compile decides"
     if "parallelism_config" in document:
         # Model parallelism of Accelerate's own is no part of a recipe, and its sizes multiply to the processes.
         decided |= {key: ("parallelism", value) for key, value in flat.items() if key.startswith("parallelism_config.")}
@@ -162,7 +173,7 @@ def _known_below(plan: Plan) -> dict[str, frozenset[str]]:
 def _environment(plan: Plan) -> dict[str, str]:
     if is_zero(plan):
         # ACCELERATE_USE_CPU would quietly train plain DDP here.
-        return deepspeed_environment(plan)
+        return {**deepspeed_environment(plan), **dynamo_environment(plan)}
     use_cpu = {"ACCELERATE_USE_CPU": "true"} if plan.world.device == "cpu" else {}
     return {**COMMON_ENVIRONMENT, **use_cpu}
 
@@ -209,6 +220,7 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
         return {
             **outcomes,
             **deepspeed_outcomes(plan, program),
+            **dynamo_environment_outcomes(plan, in_program(program)),
             "parallelism.data.strategy": _zero_outcome(plan, program),
             "backends.deepspeed": merged,
         }
@@ -218,6 +230,7 @@ def _outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]
         **outcomes,
         "training.precision": _precision_outcome(plan, program),
         **_fp8_outcome(plan),
+        **dynamo_file_outcomes(plan, FILE, by_helper),
         "training.gradient_clip": by_helper,
         "training.batch_size_per_gpu": by_helper,
         "training.gradient_accumulation": by_helper,
@@ -259,4 +272,5 @@ def _precision_outcome(plan: Plan, program: tuple[str, ...] | None) -> Outcome:
         return emulated(
             f"{FILE} mixed_precision", f"fully_shard computes and reduces in {name}, where autocast reduces in fp32"
         )
-    return exact(f"{FILE} mixed_precision")
+    rounds = tf32_note(plan, HELPER, program)
+    return emulated(f"{FILE} mixed_precision", rounds) if rounds else exact(f"{FILE} mixed_precision")

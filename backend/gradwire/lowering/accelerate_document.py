@@ -9,6 +9,7 @@ import yaml
 
 from gradwire.artifact import ACCELERATE_FILE, DEEPSPEED_FILE
 from gradwire.documents.plan_schema import Plan
+from gradwire.lowering.compilation import dynamo_section
 from gradwire.lowering.deepspeed_document import zero_stage
 from gradwire.lowering.placement import Placement, endpoint
 from gradwire.lowering.sharding import is_hybrid
@@ -59,6 +60,9 @@ def accelerate_document(plan: Plan, placement: Placement) -> dict[str, Any]:
                 document["parallelism_config"] = _parallelism_section(plan)
         case _:
             document["mixed_precision"] = _mixed_precision(plan)
+    if dynamo_section(plan) and document["distributed_type"] != "DEEPSPEED":
+        # Under DEEPSPEED the launcher does not pass it on.
+        document["dynamo_config"] = dynamo_section(plan)
     if document.get("mixed_precision") == "fp8":
         document["fp8_config"] = _fp8_section(plan)
     return document

@@ -7,6 +7,7 @@ from typing import Any
 
 from gradwire.documents.lowering_schema import WrittenDefault
 from gradwire.documents.plan_schema import Plan
+from gradwire.lowering.compilation import refuse_deepspeed_fullgraph
 from gradwire.lowering.deepspeed_document import (
     DEFAULT_BUCKET_MIB,
     FILE,
@@ -52,6 +53,7 @@ def deepspeed_refusals(plan: Plan) -> list[Refusal]:
     found += refuse_overlap(plan, "DeepSpeed has one size for all of its buckets", names=("first_bucket_mb",))
     found += refuse_deepspeed_formats(plan)
     found += refuse_fp8(plan, "DeepSpeed has no key for it; --backend accelerate has, under ddp and fsdp")
+    found += refuse_deepspeed_fullgraph(plan)
     return found + refuse_fp16_on_cpu(plan, "DeepSpeed has no fp16 on a CPU")
 
 
@@ -67,6 +69,9 @@ def deepspeed_target(document: Mapping[str, Any], plan: Plan) -> Target:
     forbidden["bfloat16"] = "an alias of bf16 that Accelerate and Transformers do not know"
     if "torch_autocast" not in document:
         forbidden["torch_autocast"] = "training.precision decides the precision"
+    training = plan.recipe.training
+    if not training.compile or training.compile_regional:
+        forbidden["compile"] = "engine.compile() reads it, which takes training.compile true, compile_regional false"
     forbidden["sequence_parallel_size"] = "changes how many ranks read different data, which the plan has settled"
     return Target(
         section="deepspeed",

@@ -63,6 +63,9 @@ ACCELERATE_KEYS_BELOW = {
             "fsdp_version",
         ]
     ),
+    "dynamo_config": frozenset(
+        f"dynamo_{name}" for name in ("backend", "mode", "use_dynamic", "use_fullgraph", "use_regional_compilation")
+    ),
     "fp8_config": frozenset(
         f"fp8_{name}"
         for name in (

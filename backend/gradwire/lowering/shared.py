@@ -10,6 +10,7 @@ from gradwire.artifact import PLAN_FILE, Word
 from gradwire.documents.lowering_schema import WrittenDefault
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Overlap
+from gradwire.lowering.compilation import compile_outcomes
 from gradwire.lowering.fields import Outcome, Refusal, exact, recipe_paths, unused
 from gradwire.lowering.program import in_program
 from gradwire.recipe.compression_options import READ_BY
@@ -34,7 +35,6 @@ _PROGRAM_PATHS = (
     "data.path",
     "training.flash_attention",
     "training.gradient_checkpointing",
-    "training.compile",
     "training.max_steps",
     "training.seed",
     "measurement.warmup_steps",
@@ -52,6 +52,7 @@ def common_outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Ou
         "summary": unused("for people; `gradwire presets` shows it"),
         **_model_outcomes(plan, program),
         **dict.fromkeys(_PROGRAM_PATHS, by_program),
+        **compile_outcomes(plan, by_program),
         "training.gradient_checkpointing_reentrant": by_program if checkpointing else unused("nothing is recomputed"),
         "training.device": exact(f"{PLAN_FILE} world.device"),
         "training.fp8": unused("no matrix product in 8-bit floats is asked for"),

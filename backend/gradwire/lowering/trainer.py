@@ -7,6 +7,7 @@ from gradwire.documents.lowering_schema import WrittenDefault
 from gradwire.documents.plan_schema import Plan
 from gradwire.lowering.accelerate_document import is_zero
 from gradwire.lowering.accelerate_fsdp import accelerate_fsdp_refusals
+from gradwire.lowering.compilation import dynamo_environment, refuse_accelerate_fullgraph
 from gradwire.lowering.deepspeed import deepspeed_environment
 from gradwire.lowering.deepspeed_account import deepspeed_refusals, deepspeed_target, written_defaults
 from gradwire.lowering.deepspeed_document import FILE as DEEPSPEED_FILE
@@ -33,7 +34,7 @@ from gradwire.lowering.trainer_document import FILE, arguments_document, fsdp_en
 
 def refusals(plan: Plan) -> list[Refusal]:
     """Return what the Trainer cannot express of `plan`."""
-    found = _scheduler_refusals(plan)
+    found = _scheduler_refusals(plan) + refuse_accelerate_fullgraph(plan)
     found += refuse_fp8(plan, "TrainingArguments has no fp8; --backend accelerate has, under ddp and fsdp")
     if is_zero(plan):
         found += deepspeed_refusals(plan)
@@ -74,21 +75,20 @@ def build(plan: Plan, placement: Placement, program: tuple[str, ...] | None) -> 
 
 
 def _environment(plan: Plan) -> dict[str, str]:
+    dynamo = dynamo_environment(plan, by_arguments=True)
     if is_zero(plan):
-        return deepspeed_environment(plan)
-    return {**COMMON_ENVIRONMENT, **fsdp_environment(plan)}
+        return {**deepspeed_environment(plan), **dynamo}
+    return {**COMMON_ENVIRONMENT, **fsdp_environment(plan), **dynamo}
 
 
 def _scheduler_refusals(plan: Plan) -> list[Refusal]:
     training = plan.recipe.training
     total = training.scheduler.total_steps
-    if training.scheduler.type == "constant" or total in (None, training.max_steps):
+    if training.scheduler.type == "constant" or total is None or total >= training.max_steps:
         return []
     path = "training.scheduler.total_steps"
-    shorter = min(training.scheduler.warmup_steps, training.max_steps - 1)
-    fallback = {path: None, "training.scheduler.warmup_steps": shorter}
-    limit = f"the Trainer's learning rate falls until max_steps ({training.max_steps}), whatever the whole run takes"
-    return [Refusal(path=path, limit=limit, nearest="total_steps left out", fallback=fallback)]
+    limit = f"the Trainer's learning rate falls until its last step, and training goes on until {training.max_steps}"
+    return [Refusal(path=path, limit=limit, nearest="total_steps left out", fallback={path: None})]
 
 
 def _adam_refusals(plan: Plan) -> list[Refusal]:

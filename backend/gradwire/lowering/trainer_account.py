@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gradwire.documents.plan_schema import Plan
 from gradwire.lowering.accelerate_document import block_classes, is_zero
+from gradwire.lowering.compilation import tf32_note, trainer_compile_outcomes
 from gradwire.lowering.deepspeed_account import deepspeed_outcomes
 from gradwire.lowering.deepspeed_document import FILE as DEEPSPEED_FILE
 from gradwire.lowering.fields import Outcome, emulated, exact, unused
@@ -20,6 +23,7 @@ from gradwire.lowering.shared import (
 )
 from gradwire.lowering.trainer_document import FILE
 from gradwire.plan import pins_memory
+from gradwire.recipe.learning_rate import last_step
 
 HELPER = "gradwire.integrations.trainer.follow_recipe"
 
@@ -32,10 +36,10 @@ def trainer_outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, O
     training = plan.recipe.training
     outcomes = {
         **common_outcomes(plan, program),
-        "training.max_steps": exact(f"{FILE} max_steps"),
+        "training.max_steps": _max_steps(plan, program),
         "training.seed": exact(f"{FILE} seed and data_seed"),
         "training.gradient_checkpointing": _recomputation(f"{FILE} activation_checkpointing", program),
-        "training.compile": _recomputation(f"{FILE} torch_compile", program),
+        **trainer_compile_outcomes(plan, FILE),
         "training.num_gpus": exact("torchrun --nnodes x --nproc-per-node"),
         "training.device": exact(f"{FILE} use_cpu"),
         "training.gradient_clip": exact(f"{FILE} max_grad_norm"),
@@ -76,6 +80,16 @@ def trainer_outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, O
         **compression_outcomes(plan, unused() if method == "none" else by_helper, by_helper),
         **_overlap(plan, by_helper),
     }
+
+
+def _max_steps(plan: Plan, program: tuple[str, ...] | None) -> Outcome:
+    training = plan.recipe.training
+    falls_until = last_step(training)
+    if falls_until == training.max_steps:
+        return exact(f"{FILE} max_steps")
+    by = in_program(program, helper=HELPER)
+    note = f"max_steps there is {falls_until}, until which the learning rate falls; {by.carrier} ends training before"
+    return replace(by, note=f"{note}; {by.note}" if by.note else note)
 
 
 def _labels(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]:
@@ -122,7 +136,8 @@ def _weight_decay(plan: Plan, program: tuple[str, ...] | None) -> Outcome:
 def _precision(plan: Plan, program: tuple[str, ...] | None) -> Outcome:
     match plan.recipe.training.precision:
         case "fp32":
-            return exact(f"{FILE} bf16 and fp16, both false")
+            carrier, rounds = f"{FILE} bf16 and fp16, both false", tf32_note(plan, HELPER, program)
+            return emulated(carrier, rounds) if rounds else exact(carrier)
         case "bf16-true":
             by = in_program(program, helper=HELPER).carrier
             note = f"TrainingArguments has no such mode: bf16 is false and {by} casts the model itself"

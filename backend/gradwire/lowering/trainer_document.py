@@ -12,6 +12,7 @@ from gradwire.lowering.deepspeed_document import FILE as DEEPSPEED_FILE
 from gradwire.lowering.placement import Placement
 from gradwire.lowering.sharding import is_hybrid
 from gradwire.plan import shard_group_size
+from gradwire.recipe.learning_rate import last_step
 
 FILE = TRAINER_FILE
 
@@ -31,7 +32,7 @@ def arguments_document(plan: Plan, placement: Placement) -> dict[str, Any]:
         "gradient_accumulation_steps": batch.gradient_accumulation,
         "learning_rate": training.learning_rate,
         "max_grad_norm": training.gradient_clip or 0.0,
-        "max_steps": training.max_steps,
+        "max_steps": last_step(training),
         "per_device_train_batch_size": batch.batch_size_per_gpu,
         "seed": training.seed,
         "torch_compile": training.compile,
@@ -42,6 +43,8 @@ def arguments_document(plan: Plan, placement: Placement) -> dict[str, Any]:
     }
     if training.gradient_checkpointing:
         document["activation_checkpointing_kwargs"] = {"use_reentrant": training.gradient_checkpointing_reentrant}
+    if training.compile:
+        document |= {"torch_compile_backend": training.compile_backend, "torch_compile_mode": training.compile_mode}
     if strategy == "ddp":
         document |= _ddp(plan)
     elif strategy == "fsdp":

@@ -21,7 +21,7 @@ _RANK = "communication.compression.matrix_approximation_rank"
 _START = "communication.compression.start_step"
 _STRATEGY = "parallelism.data.strategy"
 _OVERLAP = "communication.overlap"
-_TORCH_BUCKET_MIB, _TORCH_FIRST_BUCKET_MIB = 25, 1
+_TORCH_BUCKET_MIB = 25
 
 
 def torchs_powersgd_starts_late_enough(recipe: Recipe) -> Broken | None:
@@ -193,19 +193,6 @@ def overlap_settings_are_read(recipe: Recipe) -> Broken | None:
     )
 
 
-def compiled_graphs_are_cut_at_whole_buckets(recipe: Recipe) -> Broken | None:
-    """torch.compile cuts a model's graph where DDP's buckets end, and asserts on buckets below DDP's own first one."""
-    cap = recipe.communication.overlap.bucket_cap_mb
-    is_ddp = recipe.parallelism.data.strategy == "ddp" and data_parallel_size(recipe) != 1
-    if not (recipe.training.compile and is_ddp) or cap is None or cap == "auto" or cap >= _TORCH_FIRST_BUCKET_MIB:
-        return None
-    return Broken(
-        paths=(f"{_OVERLAP}.bucket_cap_mb", "training.compile"),
-        message=f"torch.compile fails with DDP buckets below {_TORCH_FIRST_BUCKET_MIB} MiB, and bucket_cap_mb is "
-        f"{cap:g}; use {_TORCH_FIRST_BUCKET_MIB} or more, or set compile to false",
-    )
-
-
 def first_bucket_is_no_larger(recipe: Recipe) -> Broken | None:
     """The first bucket is filled up to its own size, the others up to theirs: a larger one would only start later."""
     overlap = recipe.communication.overlap
@@ -278,18 +265,4 @@ def zero_bubble_has_no_fsdp(recipe: Recipe) -> Broken | None:
         paths=("parallelism.pipeline.schedule", _STRATEGY, "training.num_gpus"),
         message=f"{pipeline.schedule} with fsdp gives wrong gradients without a word, in torch 2.13; "
         "use schedule 1f1b or interleaved-1f1b, or strategy ddp",
-    )
-
-
-def zero_bubble_has_no_compile(recipe: Recipe) -> Broken | None:
-    """torch refuses compiled stages where the backward pass is split."""
-    pipeline = recipe.parallelism.pipeline
-    if pipeline is None or pipeline.schedule not in ZERO_BUBBLE_SCHEDULES or stage_count(recipe) == 1:
-        return None
-    if not recipe.training.compile:
-        return None
-    return Broken(
-        paths=("parallelism.pipeline.schedule", "training.compile"),
-        message=f"{pipeline.schedule} splits the backward pass, which torch.compile does not allow; "
-        "use schedule 1f1b or interleaved-1f1b, or compile false",
     )

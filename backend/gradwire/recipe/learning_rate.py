@@ -34,6 +34,16 @@ def decay_end(scheduler: Scheduler, *, max_steps: int) -> int:
     return scheduler.total_steps or max_steps
 
 
+def last_step(training: Training) -> int:
+    """Return the steps to tell a program whose learning rate falls until its last one: those of the whole fall.
+
+    No fewer than max_steps, after which training ends; a fall that ends before that cannot be told so.
+    """
+    if training.scheduler.type == "constant":
+        return training.max_steps
+    return max(training.max_steps, decay_end(training.scheduler, max_steps=training.max_steps))
+
+
 def changes(scheduler: Scheduler) -> bool:
     """Say whether the learning rate changes over the run."""
     return scheduler.type != "constant" or scheduler.warmup_steps > 0

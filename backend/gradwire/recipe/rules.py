@@ -7,6 +7,7 @@ from collections.abc import Callable
 from gradwire.documents.recipe_schema import Recipe
 from gradwire.recipe import (
     communication_rules,
+    compile_rules,
     device_rules,
     model_rules,
     number_format_rules,
@@ -36,7 +37,7 @@ RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
     communication_rules.compression_needs_whole_gradients,
     communication_rules.compression_has_no_pipeline,
     communication_rules.overlap_settings_are_read,
-    communication_rules.compiled_graphs_are_cut_at_whole_buckets,
+    compile_rules.compiled_graphs_are_cut_at_whole_buckets,
     communication_rules.first_bucket_is_no_larger,
     communication_rules.auto_buckets_have_no_pipeline,
     communication_rules.static_graph_finds_unused_itself,
@@ -44,7 +45,10 @@ RULES: tuple[Callable[[Recipe], Broken | None], ...] = (
     communication_rules.zero_has_no_pipeline,
     *sharding_rules.SHARDING_RULES,
     communication_rules.zero_bubble_has_no_fsdp,
-    communication_rules.zero_bubble_has_no_compile,
+    compile_rules.zero_bubble_has_no_compile,
+    compile_rules.options_need_compile,
+    compile_rules.modes_are_inductors,
+    compile_rules.whole_graphs_gather_nothing,
     model_rules.heads_divide_the_width,
     model_rules.rotary_heads_are_even,
     model_rules.key_value_heads_divide_the_heads,
@@ -71,6 +75,7 @@ DEVICE_RULES: tuple[Callable[[Recipe, Device], Broken | None], ...] = (
     device_rules.torchs_powersgd_on_gloo_uses_every_parameter,
     device_rules.pinned_memory_is_for_a_gpu,
     device_rules.fp8_needs_a_gpu,
+    compile_rules.cuda_graphs_need_a_gpu,
 )
 
 

@@ -53,7 +53,12 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
     "training.flash_attention": ("use_flash_attention", "use_flash_attention_2", "attn_implementation", "flash_attn"),
     "training.gradient_checkpointing": ("activation_checkpointing", "use_gradient_checkpointing", "recompute"),
     "training.gradient_checkpointing_reentrant": ("use_reentrant",),
-    "training.compile": ("torch_compile", "use_compile", "dynamo_backend"),
+    "training.compile": ("torch_compile", "use_compile"),
+    "training.compile_backend": ("dynamo_backend", "torch_compile_backend"),
+    "training.compile_mode": ("dynamo_mode", "torch_compile_mode"),
+    "training.compile_dynamic": ("dynamo_use_dynamic", "dynamic"),
+    "training.compile_fullgraph": ("dynamo_use_fullgraph", "fullgraph"),
+    "training.compile_regional": ("dynamo_use_regional_compilation", "use_regional_compilation"),
     "training.max_steps": (
         "max_iters",
         "total_steps",

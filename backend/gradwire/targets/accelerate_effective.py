@@ -236,6 +236,9 @@ def _idle_reason(document: Document, path: str, values: Mapping[str, Effective])
             return f"it acts where {neighbour} is {wanted[0]}, and that is {actual}"
     if section == "fp8_config" and ("mixed_precision" not in values or values["mixed_precision"].value != "fp8"):
         return "it acts with mixed_precision fp8 only"
+    compiler = values.get("dynamo_config.dynamo_backend")
+    if section == "dynamo_config" and (compiler is None or compiler.value == "NO") and not path.endswith("_backend"):
+        return "nothing is compiled: dynamo_backend is NO"
     machines = values.get("num_machines")
     if path in _ONLY_ON_SEVERAL_MACHINES and (machines is None or machines.value <= 1):
         return "it acts on several machines only, and this is one"

@@ -18,6 +18,7 @@ from accelerate.utils import (
     DistributedType,
     DummyOptim,
     GradientAccumulationPlugin,
+    TorchDynamoPlugin,
 )
 
 from gradwire.artifact import DEEPSPEED_FILE
@@ -99,7 +100,7 @@ class RecipeAccelerator:
         return self.plan.recipe.training.max_steps
 
     def adapt(self, model: Any) -> Any:
-        """Return `model` changed in place as the recipe says: recomputation, 16-bit weights, compilation.
+        """Return `model` changed in place as the recipe says: recomputation, 16-bit weights. `prepare` compiles it.
 
         Call it before `optimizer`. Recomputation needs a transformers model; raises EnvironmentNotFit for another.
         """
@@ -115,8 +116,6 @@ class RecipeAccelerator:
             )
         cast_weights(model, self)
         self.settle_buckets(model, passes=None)
-        if training.compile:
-            model.compile()
         return model
 
     def settle_buckets(self, model: Any, *, passes: Passes | None) -> None:
@@ -280,11 +279,15 @@ def build_accelerator(plan: Plan, folder: Path | None) -> RecipeAccelerator:
         os.environ["DS_ACCELERATOR"] = "cpu"
         PartialState(cpu=True)
     is_zero = recipe.parallelism.data.strategy.startswith("zero")
+    fp32_products = torch.get_float32_matmul_precision()
     accelerator = Accelerator(
+        dynamo_plugin=_dynamo_plugin(recipe.training),
         mixed_precision=None if is_zero else _mixed_precision(recipe),
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=plan.batch.gradient_accumulation),
         deepspeed_plugin=_deepspeed_plugin(plan, folder) if is_zero else None,
     )
+    # With a compiler Accelerate allows TF32 for fp32, without a word.
+    torch.set_float32_matmul_precision(fp32_products)
     _check_world(plan, accelerator)
     return RecipeAccelerator(plan, accelerator)
 
@@ -324,6 +327,18 @@ def _mixed_precision(recipe: Recipe) -> str:
     if recipe.training.fp8 != "none":
         return "fp8"
     return {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}.get(recipe.training.precision, "no")
+
+
+def _dynamo_plugin(training: Training) -> Any:
+    plugin = TorchDynamoPlugin(
+        backend=training.compile_backend if training.compile else "no",
+        mode=training.compile_mode,
+        fullgraph=training.compile_fullgraph,
+        use_regional_compilation=training.compile_regional,
+    )
+    # accelerate launch exports False where the file says nothing, which the plugin takes for an answer.
+    plugin.dynamic = training.compile_dynamic
+    return plugin
 
 
 def _deepspeed_plugin(plan: Plan, folder: Path | None) -> Any:

@@ -137,12 +137,7 @@ def build_stages(plan: Plan, model: Model, layers: Sequence[range], *, autocast_
             activation_checkpointing_kwargs={"use_reentrant": training.gradient_checkpointing_reentrant}
         )
     parts = _take_apart(whole)
-    stages = [Stage(parts, each, autocast_dtype=autocast_dtype) for each in layers]
-    if training.compile:
-        # Block by block: equal blocks compile once, and wrappers still see every block's boundary.
-        for block in (block for stage in stages for block in stage.blocks):
-            block.compile()
-    return stages
+    return [Stage(parts, each, autocast_dtype=autocast_dtype) for each in layers]
 
 
 def number_format(name: Literal["fp32", "bf16", "fp16"]) -> Any:

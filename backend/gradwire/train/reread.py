@@ -23,6 +23,7 @@ from gradwire.errors import EnvironmentNotFit, GradwireError, UsageError
 from gradwire.plan import check_plan
 from gradwire.reading import read_regular
 from gradwire.train.deepspeed_config import AUTOCAST_TYPES, LOADER_ERRORS, Pairs, deepspeed_pairs
+from gradwire.train.dynamo_config import dynamo_pairs
 from gradwire.train.fsdp_config import fsdp_pairs
 from gradwire.train.trainer_config import trainer_pairs
 
@@ -138,7 +139,6 @@ def _accelerate_pairs(plan: Plan, report: LoweringReport, folder: Path) -> Pairs
     yield "num_processes", plan.world.world_size, arguments.num_processes
     yield "num_machines", plan.world.num_nodes, arguments.num_machines
     yield "use_cpu", plan.world.device == "cpu", arguments.use_cpu
-    yield "dynamo_backend", "no", arguments.dynamo_backend
     # From here on the values are those of the ranks' environment; the real port may be taken on this machine.
     arguments.main_process_port = 0
     # What is meant for a GPU with a library of its own is read here all the same.
@@ -146,16 +146,24 @@ def _accelerate_pairs(plan: Plan, report: LoweringReport, folder: Path) -> Pairs
     match distributed_type:
         case "DEEPSPEED":
             arguments.deepspeed_fields_from_accelerate_config = ",".join(defaults.deepspeed_config)
-            with patch_environment(**launch.prepare_deepspeed_cmd_env(arguments)[1]):
+            environment = launch.prepare_deepspeed_cmd_env(arguments)[1]
+            with patch_environment(**environment):
                 yield from _accelerate_deepspeed_pairs(plan)
+            # Not by the launcher: the command's own environment.
+            yield from dynamo_pairs(plan, {**environment, **report.environment})
         case "FSDP":
             environment = launch.prepare_multi_gpu_env(arguments)
             yield from _precision_pairs(plan, environment)
             yield from fsdp_pairs(plan, environment)
+            yield from dynamo_pairs(plan, environment)
         case "NO":
-            yield from _precision_pairs(plan, launch.prepare_simple_launcher_cmd_env(arguments)[1])
+            environment = launch.prepare_simple_launcher_cmd_env(arguments)[1]
+            yield from _precision_pairs(plan, environment)
+            yield from dynamo_pairs(plan, environment)
         case _:
-            yield from _precision_pairs(plan, launch.prepare_multi_gpu_env(arguments))
+            environment = launch.prepare_multi_gpu_env(arguments)
+            yield from _precision_pairs(plan, environment)
+            yield from dynamo_pairs(plan, environment)
 
 
 def _precision_pairs(plan: Plan, environment: Mapping[str, str]) -> Pairs:

@@ -24,6 +24,7 @@ from gradwire.measure.time_split import Collectives, RankLaps, split_time
 from gradwire.measure.totals import RankRecord, totals_of
 from gradwire.train.checkpoint import CHECKPOINTS, Resumed, load_checkpoint, save_checkpoint
 from gradwire.train.communication.roll_call import begin_roll_call
+from gradwire.train.compilation import graphs_note
 from gradwire.train.data import order_samples, read_text
 from gradwire.train.engines.engine import Engine, build_engine
 from gradwire.train.facts import device_name, device_uuid, read_versions, record_with_memory
@@ -73,6 +74,8 @@ def train_in_group(setting: Setting, device: Any, out_folder: Path) -> None:
             *trained.notes,
             *_notes_on_split(plan, trained.collectives),
         ]
+        if plan.recipe.training.compile:
+            notes.append(graphs_note())
         if device.type == "cpu":
             notes.append(f"{torch.get_num_threads()} compute thread(s) in each process")
         measurement = _measure(setting, trained, gathered, started_at, notes, device)

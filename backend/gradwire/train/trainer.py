@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 import transformers
 
 from gradwire.artifact import DEEPSPEED_FILE, REPORT_FILE
 from gradwire.documents.lowering_schema import LoweringReport
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit, UsageError
+from gradwire.recipe.learning_rate import last_step
 from gradwire.train.accelerator import RecipeDistributedDataParallelKwargs
 from gradwire.train.communication import GradientCommunication
 from gradwire.train.ddp import ddp_options, register_communication
@@ -68,11 +70,18 @@ def _launch_environment(folder: Path) -> dict[str, str]:
 def follow(trainer: Any, plan: Plan) -> list[GradientCommunication]:
     """Have `trainer`, which has not trained yet, do what its arguments cannot say.
 
-    Weight decay applies to every parameter, a pure bf16 model is cast, and DDP gets the recipe's options and gradient
-    communication. Returns the list that gets what averages gradients once the model is wrapped; close each at the end.
+    Training ends after max_steps, where the learning rate would fall for longer. Fp32 products stay fp32 beside a
+    compiler. Weight decay applies to every parameter, a pure bf16 model is cast, and DDP gets the recipe's options and
+    gradient communication. Returns the list that gets what averages gradients once the model is wrapped; close each at
+    the end.
     """
     recipe = plan.recipe
     communications: list[GradientCommunication] = []
+    if last_step(recipe.training) > recipe.training.max_steps:
+        trainer.add_callback(_Stop(recipe.training.max_steps))
+    if recipe.training.compile and trainer.args.tf32 is None:
+        # With a compiler transformers and Accelerate allow TF32 for fp32, without a word.
+        torch.set_float32_matmul_precision("highest")
     if recipe.parallelism.data.strategy.startswith("zero"):
         return communications
     trainer.get_decay_parameter_names = _every_parameter
@@ -83,6 +92,17 @@ def follow(trainer: Any, plan: Plan) -> list[GradientCommunication]:
             options=lambda: ddp_options(recipe.communication.overlap),
         )
     return communications
+
+
+class _Stop(transformers.TrainerCallback):  # type: ignore[misc]
+    """Ends training before the learning rate has fallen to the end."""
+
+    def __init__(self, max_steps: int) -> None:
+        self._max_steps = max_steps
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step >= self._max_steps:
+            control.should_training_stop = True
 
 
 def _every_parameter(model: Any) -> list[str]:

@@ -15,8 +15,10 @@ from gradwire.artifact import DEEPSPEED_FILE, TRAINER_FILE
 from gradwire.documents.plan_schema import Plan
 from gradwire.documents.recipe_schema import Training
 from gradwire.errors import UsageError
+from gradwire.recipe.learning_rate import last_step
 from gradwire.train.deepspeed_config import AUTOCAST_TYPES, Pairs, deepspeed_pairs
 from gradwire.train.deepspeed_scheduler import planned_learning_rates, telling_steps
+from gradwire.train.dynamo_config import dynamo_pairs
 from gradwire.train.fsdp_config import plugin_pairs
 
 
@@ -69,6 +71,8 @@ def trainer_pairs(plan: Plan, folder: Path, environment: Mapping[str, str]) -> P
 def argument_pairs(plan: Plan, arguments: Any, folder: Path, environment: Mapping[str, str]) -> Pairs:
     """Yield the same for a TrainingArguments that was made from the files in `folder`."""
     yield from _training_pairs(plan, arguments)
+    given = {"backend": arguments.torch_compile_backend, "mode": arguments.torch_compile_mode}
+    yield from dynamo_pairs(plan, environment, {name: value for name, value in given.items() if value is not None})
     strategy = plan.recipe.parallelism.data.strategy
     is_zero = strategy.startswith("zero")
     yield "deepspeed", is_zero, arguments.deepspeed is not None
@@ -92,7 +96,7 @@ def _training_pairs(plan: Plan, arguments: Any) -> Pairs:
     mixed = AUTOCAST_TYPES.get(training.precision, "bf16" if is_zero and training.precision == "bf16-true" else "no")
     yield "per_device_train_batch_size", batch.batch_size_per_gpu, arguments.train_batch_size
     yield "gradient_accumulation_steps", batch.gradient_accumulation, arguments.gradient_accumulation_steps
-    yield "max_steps", training.max_steps, arguments.max_steps
+    yield "max_steps", last_step(training), arguments.max_steps
     yield "seed and data_seed", (training.seed, training.seed), (arguments.seed, arguments.data_seed)
     yield "mixed_precision", mixed, arguments.mixed_precision
     yield "max_grad_norm", training.gradient_clip or 0.0, arguments.max_grad_norm

@@ -17,6 +17,7 @@ from gradwire.measure.steps import StepWriter
 from gradwire.train.attention import check_flash_attention
 from gradwire.train.buckets import settle_buckets
 from gradwire.train.communication import GradientCommunication
+from gradwire.train.compilation import compiled_notes
 from gradwire.train.ddp import explained
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.feed import Feed, read_micro_batches
@@ -58,9 +59,8 @@ def train_with_trainer(
     # Before the arguments exist: with ZeRO 3 in them, transformers would shard the weights while it makes them.
     model = LossModel(build_model(plan, setting.model))
     arguments = build_arguments(plan, setting.folder, _OWN)
-    # The model does both itself, block by block; the Trainer would do them once more.
-    arguments.activation_checkpointing = arguments.gradient_checkpointing = arguments.torch_compile = False
-    arguments.torch_compile_backend = None
+    # The model does it itself, block by block; the Trainer would do it once more.
+    arguments.activation_checkpointing = arguments.gradient_checkpointing = False
     steps = _Steps(plan, feed, stopwatch, writer, energy)
     trainer = _PlanTrainer(model=model, args=arguments, callbacks=[steps])
     trainer.remove_callback(PrinterCallback)
@@ -86,7 +86,7 @@ def train_with_trainer(
         history=steps.history,
         laps=rank_laps(list(steps.meter.step_seconds), steps.laps, [], steps.micro_steps),
         collectives="none" if plan.batch.data_parallel_size == 1 else "inseparable",
-        notes=(f"the Trainer's distributed type: {kind}",),
+        notes=(f"the Trainer's distributed type: {kind}", *compiled_notes(trainer.model_wrapped, training)),
         buckets=buckets,
     )
 

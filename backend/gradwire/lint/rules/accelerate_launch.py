@@ -216,7 +216,7 @@ def idle_sections(document: Document, job: Job) -> Iterator[Hit]:
 
 def _section_fix(name: str, kinds: list[str]) -> str:
     if name == "dynamo_config":
-        return "compile in the training script (the Trainer's torch_compile, or engine.compile())"
+        return "export ACCELERATE_DYNAMO_BACKEND and the like, or compile in the training script"
     return f"set distributed_type to {kinds[0]}, or remove it"
 
 

@@ -7,11 +7,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.documents.measurement_schema import Buckets
 from gradwire.train.accelerator import RecipeAccelerator, build_accelerator, cast_weights
 from gradwire.train.communication import GradientCommunication
+from gradwire.train.compilation import compiled_notes
 from gradwire.train.ddp import explained
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.model import LossModel, build_model
@@ -35,9 +35,13 @@ class AccelerateEngine:
         # Sequences since the last optimizer step.
         self._pending = 0
         self.data_parallel_rank = setting.place.rank
-        self.notes: Sequence[str] = (f"Accelerate's distributed type: {run.accelerator.distributed_type.value}",)
+        self.notes: Sequence[str] = (
+            f"Accelerate's distributed type: {run.accelerator.distributed_type.value}",
+            *compiled_notes(model, setting.plan.recipe.training),
+        )
+        # Compiled as one, DDP is inside another module.
         self.lone_step: Callable[[], AbstractContextManager[Any]] | None = (
-            model.no_sync if isinstance(model, DistributedDataParallel) else None
+            model.no_sync if hasattr(model, "reducer") else None
         )
 
     @property

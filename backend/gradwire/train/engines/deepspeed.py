@@ -17,6 +17,7 @@ from gradwire.documents.recipe_schema import Training
 from gradwire.errors import EnvironmentNotFit, UsageError
 from gradwire.reading import read_regular
 from gradwire.train.clip import gradient_norm
+from gradwire.train.compilation import compile_model, compile_options, compiled_notes
 from gradwire.train.deepspeed_config import check_deepspeed_config, file_has_the_learning_rates
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.model import LossModel, build_model, weights_dtype
@@ -41,7 +42,10 @@ class DeepSpeedEngine:
         self._engine = engine
         self._world_size = setting.plan.world.world_size
         self.data_parallel_rank = setting.place.rank
-        self.notes: Sequence[str] = (f"ZeRO stage {engine.zero_optimization_stage()}",)
+        self.notes: Sequence[str] = (
+            f"ZeRO stage {engine.zero_optimization_stage()}",
+            *compiled_notes(engine.module, setting.plan.recipe.training),
+        )
         # Higher stages send gradients to where their shards are; no step can do without.
         self.lone_step: Callable[[], AbstractContextManager[None]] | None = (
             self._without_reduction if engine.zero_optimization_stage() == 0 else None
@@ -108,7 +112,19 @@ def build(setting: Setting, device: Any, lap: Lap) -> DeepSpeedEngine:
         else lambda optimizer: _scheduled(optimizer, training),
     )
     _check_world(setting.plan, engine)
+    _compile(engine, training)
     return DeepSpeedEngine(setting, engine, lap)
+
+
+def _compile(engine: Any, training: Training) -> None:
+    if not training.compile:
+        return
+    if training.compile_regional:
+        compile_model(engine.module, training)
+        return
+    # DeepSpeed's own call, which reads the file's section on DeepCompile.
+    options = compile_options(training)
+    engine.compile(backend=options.pop("backend"), compile_kwargs=options)
 
 
 def _scheduled(optimizer: Any, training: Training) -> ScheduledLearningRate:

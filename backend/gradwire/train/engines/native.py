@@ -19,6 +19,7 @@ from gradwire.plan import pins_memory, shard_group_size
 from gradwire.train.buckets import settle_buckets
 from gradwire.train.clip import clip_gradients
 from gradwire.train.communication import GradientCommunication
+from gradwire.train.compilation import compile_model, compiled_notes
 from gradwire.train.ddp import ddp_options, explained, micro_step_context, register_communication
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.model import LossModel, build_model, compute_dtype, number_format, weights_dtype
@@ -60,7 +61,7 @@ class NativeEngine:
         self._data_parallel_size = setting.plan.batch.data_parallel_size
         self._steps_taken = 0
         self.data_parallel_rank = setting.place.rank
-        self.notes = notes
+        self.notes = (*notes, *compiled_notes(model, self._recipe.training))
         self.communication = communication
         self.buckets = buckets
         self.lone_step: Callable[[], AbstractContextManager[Any]] | None = model.no_sync if self._is_ddp else None
@@ -137,6 +138,7 @@ def build(setting: Setting, device: Any, lap: Lap) -> NativeEngine:
     autocast_dtype = autocast_for(recipe) if strategy == "ddp" else None
     stage = build_model(setting.plan, setting.model, autocast_dtype=autocast_dtype)
     model = LossModel(stage).to(device=device, dtype=weights_dtype(recipe.training))
+    compile_model(model, recipe.training)
     match strategy:
         case "ddp" if setting.plan.batch.data_parallel_size == 1:
             note = "one data-parallel rank: DDP and compression have nothing to do"

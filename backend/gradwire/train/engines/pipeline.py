@@ -25,6 +25,7 @@ from gradwire.recipe.broken import SINGLE_STAGE_SCHEDULES
 from gradwire.recipe.compression_options import PIPELINED_METHODS
 from gradwire.train.clip import clip_gradients
 from gradwire.train.communication import GradientCommunication
+from gradwire.train.compilation import compile_model
 from gradwire.train.ddp import ddp_options, failure_named, register_communication
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.engines.native import autocast_for, shard
@@ -218,6 +219,7 @@ def build(setting: Setting, device: Any, lap: Lap) -> PipelineEngine:
         strict=True,
     ):
         stage = module.to(device=device, dtype=weights_dtype(recipe.training))
+        compile_model(stage, recipe.training)
         if strategy == "fsdp":
             shard(stage, stage.blocks, mesh["data"], plan)
         elif plan.batch.data_parallel_size > 1 and not _averages_last(plan, pipeline):
