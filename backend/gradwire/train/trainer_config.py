@@ -57,9 +57,6 @@ def trainer_pairs(plan: Plan, folder: Path, environment: Mapping[str, str]) -> P
     document = read_arguments(folder)
     yield "use_cpu", plan.world.device == "cpu", document.get("use_cpu", False)
     deepspeed = document.pop("deepspeed", None)
-    if "fsdp_config" in document and not torch.cuda.is_available():
-        # It makes the plugin look for a device, of which this machine has none.
-        document["fsdp_config"]["sync_module_states"] = False
     with tempfile.TemporaryDirectory() as unused:
         # On a CPU what is meant for a GPU is still read.
         document["use_cpu"] = document["use_cpu"] or not torch.cuda.is_available()
@@ -149,8 +146,15 @@ def _fsdp_pairs(plan: Plan, arguments: Any, environment: Mapping[str, str]) -> P
     from accelerate.parallelism_config import ParallelismConfig
     from accelerate.utils import FullyShardedDataParallelPlugin, patch_environment
 
+    fsdp, given = plan.recipe.parallelism.data.fsdp, dict(arguments.fsdp_plugin_args)
+    yield "cpu_ram_efficient_loading", fsdp.cpu_ram_efficient_loading, bool(given["cpu_ram_efficient_loading"])
+    if fsdp.version == 1:
+        yield "sync_module_states", fsdp.sync_module_states, bool(given["sync_module_states"])
+    if not torch.cuda.is_available():
+        # These two make the plugin look for a device, of which this machine has none.
+        given |= {"cpu_ram_efficient_loading": False, "sync_module_states": False}
     with patch_environment(**environment):
-        plugin = FullyShardedDataParallelPlugin(**arguments.fsdp_plugin_args)
+        plugin = FullyShardedDataParallelPlugin(**given)
         mesh = ParallelismConfig()
     yield from plugin_pairs(plan, plugin, mesh)
 
