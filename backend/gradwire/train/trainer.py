@@ -52,7 +52,8 @@ def build_arguments(plan: Plan, folder: Path, own: Mapping[str, Any]) -> Any:
             f"the plan is for {plan.world.world_size} processes, but the Trainer believes in {arguments.world_size}; "
             "use the command of launch.sh beside the plan"
         )
-    check_arguments(plan, arguments, folder, environment)
+    # What else stands in it counts too: a launcher may have been told to compile.
+    check_arguments(plan, arguments, folder, os.environ)
     return arguments
 
 
@@ -79,6 +80,8 @@ def follow(trainer: Any, plan: Plan) -> list[GradientCommunication]:
     communications: list[GradientCommunication] = []
     if last_step(recipe.training) > recipe.training.max_steps:
         trainer.add_callback(_Stop(recipe.training.max_steps))
+    # accelerate launch exports False where its file says nothing, which the plugin takes for an answer.
+    trainer.accelerator.state.dynamo_plugin.dynamic = recipe.training.compile_dynamic
     if recipe.training.compile and trainer.args.tf32 is None:
         # With a compiler transformers and Accelerate allow TF32 for fp32, without a word.
         torch.set_float32_matmul_precision("highest")
