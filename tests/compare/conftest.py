@@ -12,34 +12,18 @@ from gradwire.compare.build import build_comparison
 from gradwire.documents.comparison_schema import Comparison, Run
 from gradwire.documents.measurement_schema import Measurement, TimeSplit
 from gradwire.documents.plan_schema import Plan
-from gradwire.documents.recipe_schema import MeasurementOptions, Model, Parallelism, Pipeline, Recipe, Training
-from gradwire.measure.hardware import with_fingerprint
 from gradwire.measure.measurement import build_measurement
 from gradwire.measure.totals import RankRecord
-from gradwire.plan import Backend, Device, settle
-
-TINY = Model(family="gpt2", hidden_size=8, layers=1, attention_heads=1, sequence_length=16)
+from gradwire.plan import Backend
+from tests.tiny_plans import machine_of, tiny_plan
 
 
 @pytest.fixture(scope="session")
 def plan() -> Callable[..., Plan]:
-    def make(
-        *,
-        backend: Backend = "native",
-        num_gpus: int = 1,
-        device: Device = "cpu",
-        warmup_steps: int = 1,
-        model: Model | None = TINY,
-        pipeline: Pipeline | None = None,
-        **training: Any,
-    ) -> Plan:
-        recipe = Recipe(
-            model=model,
-            training=Training(num_gpus=num_gpus, **{"batch_size_per_gpu": 4, **training}),
-            parallelism=Parallelism(pipeline=pipeline),
-            measurement=MeasurementOptions(warmup_steps=warmup_steps),
-        )
-        return settle(recipe, recipe_name="test", backend=backend, device=device)
+    """Plans for one process, unless another number is given."""
+
+    def make(**given: Any) -> Plan:
+        return tiny_plan(**{"num_gpus": 1, **given})
 
     return make
 
@@ -86,13 +70,7 @@ def ran(plan: Callable[..., Plan]) -> Callable[..., tuple[Run, Measurement]]:
             gradient_norms=[None] * steps,
             started_at=f"2026-05-01T12:0{repeat}:00+00:00",
             versions=versions or {"torch": "2.13.0"},
-            hardware=with_fingerprint(
-                device_name=device_name,
-                cpu="A Processor",
-                cpu_count=cpu_count,
-                memory_bytes=2**34,
-                platform_name="Linux x86_64",
-            ),
+            hardware=machine_of(device_name, cpu_count=cpu_count),
             notes=notes,
             time_split=time_split,
         )

@@ -3,41 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
 from gradwire.documents.measurement_schema import Hardware, Measurement
 from gradwire.documents.plan_schema import Plan
-from gradwire.documents.recipe_schema import MeasurementOptions, Model, Parallelism, Pipeline, Recipe, Training
-from gradwire.measure.hardware import with_fingerprint
 from gradwire.measure.measurement import build_measurement
 from gradwire.measure.totals import RankRecord
-from gradwire.plan import Device, settle
+from tests.tiny_plans import machine_of, tiny_plan
 
 PlanMaker = Callable[..., Plan]
-TINY = Model(family="gpt2", hidden_size=8, layers=1, attention_heads=1, sequence_length=16)
 RecordMaker = Callable[..., RankRecord]
 Measure = Callable[..., Measurement]
 
 
 @pytest.fixture(scope="session")
 def plan() -> PlanMaker:
-    def make(
-        *,
-        device: Device = "cpu",
-        warmup_steps: int = 1,
-        model: Model | None = TINY,
-        pipeline: Pipeline | None = None,
-        **training: Any,
-    ) -> Plan:
-        recipe = Recipe(
-            model=model,
-            training=Training(**{"num_gpus": 2, "batch_size_per_gpu": 4, **training}),
-            parallelism=Parallelism(pipeline=pipeline),
-            measurement=MeasurementOptions(warmup_steps=warmup_steps),
-        )
-        return settle(recipe, recipe_name="test", backend="native", device=device)
+    """Plans for two processes, unless another number is given."""
+
+    def make(**given: Any) -> Plan:
+        return tiny_plan(**{"num_gpus": 2, **given})
 
     return make
 
@@ -59,12 +46,7 @@ def record() -> RecordMaker:
 
 @pytest.fixture(scope="session")
 def machine() -> Callable[[str], Hardware]:
-    def make(device_name: str) -> Hardware:
-        return with_fingerprint(
-            device_name=device_name, cpu="A Processor", cpu_count=2, memory_bytes=2**34, platform_name="Linux x86_64"
-        )
-
-    return make
+    return partial(machine_of, cpu_count=2)
 
 
 @pytest.fixture(scope="session")

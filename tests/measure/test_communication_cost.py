@@ -113,25 +113,37 @@ def test_micro_steps_before_the_last_delay_every_gradient() -> None:
     assert [gradient.ready_seconds for gradient in later.gradients] == [28.0, 32.0]
 
 
-@pytest.mark.parametrize("cap_mb", [None, 0.5, 1.0, 2.5, 5.0, 25.0])
-def test_buckets_are_those_that_torch_forms(cap_mb: float | None) -> None:
-    sizes = [(700, 256), (256, 1), (1024, 256), (3000, 300), (64, 64), (9000, 800), (256, 1), (1024, 1024)]
+_SIZES = [(700, 256), (256, 1), (1024, 256), (3000, 300), (64, 64), (9000, 800), (256, 1), (1024, 1024)]
+_LIMITS: dict[float | None, list[int]] = {
+    None: [MEBIBYTE, 25 * MEBIBYTE],
+    **{cap_mb: [int(cap_mb * MEBIBYTE)] for cap_mb in (0.5, 1.0, 2.5, 5.0, 25.0)},
+}
+_BY_TORCH = """
+import json, sys, torch, torch.distributed as dist
+sizes, limits = json.loads(sys.argv[1])
+tensors = [torch.empty(rows, columns) for rows, columns in sizes]
+print(json.dumps([dist._compute_bucket_assignment_by_size(tensors, each)[0] for each in limits]))
+"""
+
+
+@pytest.fixture(scope="module")
+def formed_by_torch() -> dict[float | None, list[list[int]]]:
+    """The buckets of _SIZES that torch forms under each of _LIMITS."""
+    asked = json.dumps([_SIZES, list(_LIMITS.values())])
+    done = subprocess.run([sys.executable, "-c", _BY_TORCH, asked], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return dict(zip(_LIMITS, json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.parametrize("cap_mb", _LIMITS)
+def test_buckets_are_those_that_torch_forms(
+    cap_mb: float | None, formed_by_torch: dict[float | None, list[list[int]]]
+) -> None:
     step = Step(
         compute_seconds=1.0,
-        gradients=tuple(GradientTensor(rows=rows, columns=columns, ready_seconds=0) for rows, columns in sizes),
+        gradients=tuple(GradientTensor(rows=rows, columns=columns, ready_seconds=0) for rows, columns in _SIZES),
     )
-    program = (
-        "import json, sys, torch, torch.distributed as dist\n"
-        "sizes, limits = json.loads(sys.argv[1])\n"
-        "tensors = [torch.empty(rows, columns) for rows, columns in sizes]\n"
-        "print(json.dumps(dist._compute_bucket_assignment_by_size(tensors, limits)[0]))\n"
-    )
-    cap = None if cap_mb is None else int(cap_mb * MEBIBYTE)
-    limits = [MEBIBYTE, 25 * MEBIBYTE] if cap is None else [cap]
-    done = subprocess.run(
-        [sys.executable, "-c", program, json.dumps([sizes, limits])], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
     indices = {id(gradient): number for number, gradient in enumerate(step.gradients)}
+    cap = None if cap_mb is None else int(cap_mb * MEBIBYTE)
     own = [[indices[id(gradient)] for gradient in bucket] for bucket in ddp_buckets(step, cap)]
-    assert own == json.loads(done.stdout)
+    assert own == formed_by_torch[cap_mb]
