@@ -77,7 +77,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
     plan = settle(loaded.recipe, recipe_name=loaded.name, backend="native", device=device)
     strategy = plan.recipe.parallelism.data.strategy
     if strategy != "ddp" or plan.pipeline is not None:
-        raise UsageError(f"{loaded.name}: gradients are compressed under plain DDP only, without a pipeline")
+        raise UsageError(f"{loaded.name}: there is advice under plain DDP only, without a pipeline")
     if plan.batch.data_parallel_size < 2:
         raise UsageError(f"{loaded.name}: one rank sends nothing; give --num-gpus 2 or more")
     return plan

@@ -13,6 +13,7 @@ from gradwire.lowering.deepspeed_document import (
     zero_stage,
 )
 from gradwire.lowering.fields import Outcome, Refusal, emulated, exact, unused
+from gradwire.recipe.broken import SINGLE_STAGE_SCHEDULES
 
 _ACCUMULATION = "training.gradient_accumulation_dtype"
 _DTYPE = "communication.dtype"
@@ -27,9 +28,12 @@ def refuse_torch_formats(plan: Plan) -> list[Refusal]:
     if asked not in (None, kept):
         limit = f"torch adds gradients up in the format of the weights, {kept}"
         found.append(_refusal(_ACCUMULATION, limit, nearest=kept))
-    dtype = plan.recipe.communication.dtype
-    if plan.pipeline is not None and plan.recipe.parallelism.data.strategy == "ddp" and dtype not in (None, kept):
-        found.append(_refusal(_DTYPE, "a stage averages its gradients as they are, without a hook", nearest=kept))
+    dtype, pipeline = plan.recipe.communication.dtype, plan.pipeline
+    has_hooks = pipeline is None or pipeline.schedule in SINGLE_STAGE_SCHEDULES
+    if not has_hooks and plan.recipe.parallelism.data.strategy == "ddp" and dtype not in (None, kept):
+        found.append(
+            _refusal(_DTYPE, "several stages average their gradients as they are, without a hook", nearest=kept)
+        )
     return found
 
 
