@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import UsageError
-from gradwire.plan import settle
-from gradwire.recipe import load_recipe, parse_set
 from gradwire.train.checkpoint import load_checkpoint, save_checkpoint
 from gradwire.train.setting import Place
 from gradwire.train.training_state import Form, Saved
@@ -47,14 +43,6 @@ class Numbers:
 
     def continue_from(self, step: int) -> None:
         pass
-
-
-@pytest.fixture
-def plan() -> Iterator[Plan]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    loaded = load_recipe("cpu/ddp", overrides=[parse_set("training.num_gpus=1")])
-    yield settle(loaded.recipe, recipe_name=loaded.name, backend="native", device="cpu")
-    dist.destroy_process_group()
 
 
 def save(folder: Path, plan: Plan, step: int, state: Numbers) -> None:

@@ -146,10 +146,10 @@ def finish_step(
     """Share what the step of `seconds` gave, the run's `number`th, note it in `history`, log it and write it down.
 
     `laps` are its parts; `counted` are the micro-batches that this rank counts for all that read them. Raises
-    EveryRankFailed where the loss is not finite.
+    EveryRankFailed where the loss is not finite, or the gradient, with which the weights are lost.
     """
     step = number - 1
-    _record(history, counted, result)
+    broken = _record(history, counted, result)
     if writer is not None:
         writer.write(_line(plan, feed, history, number, seconds, laps))
         log(_progress(step, plan.recipe.training.max_steps, history, seconds, plan.batch.tokens_per_step))
@@ -157,6 +157,12 @@ def finish_step(
         raise EveryRankFailed(
             f"the loss is {history.losses[-1]} in step {step}: training diverged; "
             "lower training.learning_rate, set training.gradient_clip, or use a wider training.precision"
+        )
+    # A loss scale makes some on purpose, and skips their steps.
+    if broken and plan.recipe.training.precision != "fp16-mixed":
+        raise EveryRankFailed(
+            f"the gradient is not finite on {broken} of {plan.world.world_size} ranks in step {step}, and the loss is: "
+            "training diverged; lower training.learning_rate, or use a wider training.precision or communication.dtype"
         )
 
 
@@ -209,20 +215,24 @@ def rank_laps(
     )
 
 
-def _record(history: History, counted: Sequence[MicroBatch], result: StepResult) -> None:
-    own = [sum(batch.label_count for batch in counted), sum(batch.checksum for batch in counted)]
-    # In one message; a double holds both counts whole.
+def _record(history: History, counted: Sequence[MicroBatch], result: StepResult) -> int:
+    """Note what a step gave on all ranks; return on how many the gradient is not finite."""
+    norm = None if result.gradient_norm is None else float(result.gradient_norm)
+    is_broken = norm is not None and not math.isfinite(norm)
+    own = [sum(batch.label_count for batch in counted), sum(batch.checksum for batch in counted), int(is_broken)]
+    # In one message; a double holds the counts whole.
     shared = torch.cat(
         [result.loss_share.detach().double().reshape(1), result.loss_share.new_tensor(own, dtype=torch.float64)]
     )
     torch.distributed.all_reduce(shared)
-    loss, labels, checksum = shared.tolist()
+    loss, labels, checksum, broken = shared.tolist()
     history.losses.append(loss)
     history.labels.append(int(labels))
     history.text_checksums.append(int(checksum))
     history.sequences.append(result.sequences)
-    history.gradient_norms.append(None if result.gradient_norm is None else float(result.gradient_norm))
+    history.gradient_norms.append(norm)
     history.learning_rates.append(result.learning_rate)
+    return int(broken)
 
 
 def _line(plan: Plan, feed: Feed, history: History, number: int, seconds: float, laps: dict[Part, float]) -> Step:
