@@ -24,8 +24,12 @@ class Piece:
     is_copy: bool
 
     def saved(self) -> dict[str, Any]:
-        """Return the piece as tensors and plain values."""
-        return {"local": self.local.clone(), "offsets": list(self.offsets), "shape": list(self.shape)}
+        """Return the piece as tensors, in the machine's memory, and plain values."""
+        local = self.local.cpu()
+        if local.untyped_storage().nbytes() > local.numel() * local.element_size():
+            # A file holds the whole storage of what is saved, and this is a part of one.
+            local = local.clone()
+        return {"local": local, "offsets": list(self.offsets), "shape": list(self.shape)}
 
     def take(self, saved: Mapping[str, Any]) -> int:
         """Copy what `saved`, a piece of the same tensor, has of this one; return how many elements that were."""
