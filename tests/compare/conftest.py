@@ -138,6 +138,23 @@ def repeated(ran: Callable[..., tuple[Run, Measurement]], compared: Callable[...
     return compared(*runs)
 
 
+@pytest.fixture(scope="session")
+def many(
+    ran: Callable[..., tuple[Run, Measurement]],
+    failed: Callable[..., tuple[Run, None]],
+    compared: Callable[..., Comparison],
+) -> Comparison:
+    """Four backends at seven sizes with time splits; the last cell failed, and the recipe has a long name."""
+    runs: list[tuple[Run, Measurement | None]] = [
+        ran(backend, 2**power, seconds=base * (1 + 0.05 * power), time_split=_split(base * (1 + 0.05 * power)))
+        for backend, base in (("native", 0.6), ("accelerate", 0.65), ("deepspeed", 0.7), ("trainer", 0.75))
+        for power in range(7)
+        if (backend, power) != ("trainer", 6)
+    ]
+    runs.append(failed("trainer", 64, reason=f"see {'a-long-folder-name-' * 8}/rank3.log"))
+    return replace(compared(*runs), recipe_name="somebody/a-model-of-1.3B-" + "with-a-long-name-" * 5)
+
+
 def _split(step: float) -> TimeSplit:
     communication = step - 0.5
     return TimeSplit(

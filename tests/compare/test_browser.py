@@ -35,11 +35,24 @@ document.getElementById("page").onload = (event) => {
     const [red, green, blue] = colour.match(/[\\d.]+/g).map(Number);
     return Math.round(0.2126 * red + 0.7152 * green + 0.0722 * blue);
   };
+  // Words of a chart over each other, by more than fonts differ, or outside of it.
+  const meet = (one, other) => Math.min(one.right, other.right) - Math.max(one.left, other.left) > 3
+    && Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top) > 3;
+  let overlaps = 0, cut = 0;
+  for (const chart of charts) {
+    const frame = box(chart), words = [...chart.querySelectorAll("text")].map(box);
+    words.forEach((word, place) => {
+      overlaps += words.slice(place + 1).filter((other) => meet(word, other)).length;
+      cut += word.left < frame.left - 3 || word.right > frame.right + 3
+        || word.top < frame.top - 3 || word.bottom > frame.bottom + 3;
+    });
+  }
   const body = inside.defaultView.getComputedStyle(inside.body);
   document.title = "probed";
   document.body.dataset.result = JSON.stringify({
     overflow: root.scrollWidth - root.clientWidth,
     charts: charts.filter((chart) => box(chart).width > 200 && box(chart).height > 100).length,
+    overlaps, cut,
     paper: light(body.backgroundColor),
     ink: light(body.color),
     heading: inside.querySelector("h1").textContent,
@@ -51,13 +64,18 @@ document.getElementById("page").onload = (event) => {
 
 @pytest.fixture(scope="module")
 def site(
-    example: tuple[Comparison, list[Measurement]], repeated: Comparison, tmp_path_factory: pytest.TempPathFactory
+    example: tuple[Comparison, list[Measurement]],
+    repeated: Comparison,
+    many: Comparison,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[str, list[str]]]:
     """The address of a server of the report and of the probes, and the paths that were asked for."""
     folder = tmp_path_factory.mktemp("site")
     write_comparison(folder, *example, command=["gradwire", "compare"])
-    (folder / "repeated.html").write_text(report_html(repeated, [], command=["gradwire", "report"]), encoding="utf-8")
-    for page in ("report", "repeated"):
+    for name, comparison in (("repeated", repeated), ("many", many)):
+        text = report_html(comparison, [], command=["gradwire", "report"])
+        (folder / f"{name}.html").write_text(text, encoding="utf-8")
+    for page in ("report", "repeated", "many"):
         for width in (400, 1400):
             probe = PROBE.replace("WIDTH", str(width)).replace("PAGE", f"{page}.html")
             (folder / f"{page}-{width}.html").write_text(probe)
@@ -112,12 +130,13 @@ def browse(address: str, profile: Path, *, scheme: str) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1400, "light")])
 @pytest.mark.parametrize(
-    ("name", "charts", "heading"),
+    ("name", "width", "scheme", "charts", "heading"),
     [
-        ("report", 4, "This machine is too noisy for a verdict on 4 processes"),
-        ("repeated", 5, "Scaling from 1 to 4 processes"),
+        ("report", 1400, "light", 4, "This machine is too noisy for a verdict on 4 processes"),
+        ("repeated", 400, "light", 5, "Scaling from 1 to 4 processes"),
+        ("many", 400, "dark", 5, "Scaling from 1 to 64 processes"),
+        ("many", 1400, "light", 5, "Scaling from 1 to 64 processes"),
     ],
 )
 def test_the_page_draws_fits_and_loads_nothing(
@@ -128,6 +147,7 @@ def test_the_page_draws_fits_and_loads_nothing(
     page, log = browse(f"{address}/{name}-{width}.html", tmp_path, scheme=scheme)
     assert '"overflow":0' in page.replace("&quot;", '"')
     assert f'"charts":{charts}' in page.replace("&quot;", '"')
+    assert '"overlaps":0,"cut":0' in page.replace("&quot;", '"')
     assert '"loaded":0' in page.replace("&quot;", '"')
     found = {key: int(re.findall(rf'"{key}":(\d+)', page.replace("&quot;", '"'))[0]) for key in ("paper", "ink")}
     assert (

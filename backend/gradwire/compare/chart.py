@@ -14,6 +14,7 @@ from gradwire.compare.draw import (
     INK,
     LOOKS,
     PART_COLOURS,
+    bars_of_split,
     draw_efficiency,
     draw_losses,
     draw_memory,
@@ -31,15 +32,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
-    """One chart as an `<svg>` element for a page; its label has every point, for those who cannot see it."""
+    """One chart as an `<svg>` element for a page; its label has every point, for those who cannot see it.
+
+    `is_tall`: it takes the height of about two others.
+    """
 
     name: str
     caption: str
     svg: str
+    is_tall: bool
 
 
 # One panel; on a phone it is shown at about this size.
 _PANEL_INCHES = (4.5, 3.3)
+# A chart of bars grows with them, so that their names keep apart; so many have room in a panel.
+_INCHES_PER_BAR = 0.16
+_BARS_IN_PANEL = 12
+_TALL = 1.4
 _PANELS_PER_ROW = 3
 _DOTS_PER_INCH = 150
 
@@ -70,7 +79,7 @@ _CHARTS: tuple[_Plot, ...] = (
     (
         "losses",
         "Training loss from the first to the last step",
-        "Runs that train the same thing have the same curve: wide lines lie under narrow ones.",
+        "Runs that train the same thing have the same curve: wide lines lie under narrow ones; dashes are sizes.",
         draw_losses,
     ),
     (
@@ -93,6 +102,7 @@ def charts(comparison: Comparison) -> list[Chart]:
             name=name,
             caption=caption,
             svg=_inlined(_drawn([draw], comparison, salt=name), name, f"{title}. {_in_words(comparison, name)}"),
+            is_tall=_height(draw, comparison) > _TALL * _PANEL_INCHES[1],
         )
         for name, title, caption, draw in _telling(comparison)
     ]
@@ -122,12 +132,21 @@ def _figure(draws: Sequence[Callable[[Axes, Comparison], None]], comparison: Com
     from matplotlib.figure import Figure
 
     columns = min(_PANELS_PER_ROW, len(draws))
-    rows = -(-len(draws) // columns)
-    figure: Figure = Figure(figsize=(_PANEL_INCHES[0] * columns, _PANEL_INCHES[1] * rows), layout="constrained")
+    heights = [
+        max(_height(draw, comparison) for draw in draws[first : first + columns])
+        for first in range(0, len(draws), columns)
+    ]
+    figure: Figure = Figure(figsize=(_PANEL_INCHES[0] * columns, sum(heights)), layout="constrained")
     FigureCanvasAgg(figure)
-    for number, draw in enumerate(draws, start=1):
-        draw(figure.add_subplot(rows, columns, number), comparison)
+    grid = figure.add_gridspec(len(heights), columns, height_ratios=heights)
+    for number, draw in enumerate(draws):
+        draw(figure.add_subplot(grid[number // columns, number % columns]), comparison)
     return figure
+
+
+def _height(draw: Callable[[Axes, Comparison], None], comparison: Comparison) -> float:
+    more = max(0, bars_of_split(comparison) - _BARS_IN_PANEL) if draw is draw_split else 0
+    return _PANEL_INCHES[1] + more * _INCHES_PER_BAR
 
 
 def _drawn(draws: Sequence[Callable[[Axes, Comparison], None]], comparison: Comparison, *, salt: str) -> str:

@@ -53,6 +53,11 @@ _ASIDE_POINTS = 5
 # Where nothing is lower, the axis starts here, so that the grades are not a narrow strip.
 _ROOM_BELOW = 0.4
 _MOST_TICKS = 12
+_LEGEND_BELOW_POINTS = 29
+# More entries than this are no legend.
+_MOST_CURVES_NAMED = 9
+# Bars are no thicker than if there were so many.
+_FEWEST_BARS = 3
 # An interval from two repeats can reach far beyond what matters.
 _HIGHEST_SHARE = 1.5
 
@@ -161,6 +166,7 @@ def draw_borders(axes: Axes) -> None:
 def draw_losses(axes: Axes, comparison: Comparison) -> None:
     """Loss by step of every cell: colour by backend, dashes by size."""
     sizes = _sizes(comparison)
+    are_named = sum(1 for cell in comparison.cells if cell.losses) <= _MOST_CURVES_NAMED
     for backend, cells in _by_backend(comparison):
         look = LOOKS[backend]
         for cell in cells:
@@ -172,8 +178,10 @@ def draw_losses(axes: Axes, comparison: Comparison) -> None:
                 color=look.colour,
                 linestyle=_DASHES[sizes.index(cell.num_gpus) % len(_DASHES)],
                 linewidth=look.width,
-                label=f"{backend} on {cell.num_gpus}",
+                label=f"{backend} on {cell.num_gpus}" if are_named else None,
             )
+        if not are_named and any(cell.losses for cell in cells):
+            axes.plot([], [], color=look.colour, linewidth=look.width, label=backend)
     axes.set_title("Training loss", loc="left")
     axes.set_ylabel("nats per token")
     axes.set_xlabel("step")
@@ -193,11 +201,18 @@ def draw_split(axes: Axes, comparison: Comparison) -> None:
         if any(widths):
             axes.barh(names, widths, left=reached, color=colour, label=part.replace("_", " "), height=0.7)
         reached = [before + width for before, width in zip(reached, widths, strict=True)]
-    axes.invert_yaxis()
+    middle = (len(cells) - 1) / 2
+    reach = max(len(cells), _FEWEST_BARS) / 2
+    axes.set_ylim(middle + reach, middle - reach)
     axes.set_title("Where a step's time goes", loc="left")
     axes.set_xlabel(f"{unit} per step")
     # The names of the cells leave less width than the other charts have.
     _legend_below(axes, columns=2)
+
+
+def bars_of_split(comparison: Comparison) -> int:
+    """Return how many bars `draw_split` draws, below each other."""
+    return sum(1 for cell in comparison.cells if cell.time_split is not None)
 
 
 def draw_memory(axes: Axes, comparison: Comparison) -> None:
@@ -261,8 +276,19 @@ def _is_wide(sizes: Sequence[int]) -> bool:
 
 
 def _legend_below(axes: Axes, *, columns: int = 3) -> None:
+    from matplotlib.transforms import ScaledTranslation
+
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=columns, fontsize=8, columnspacing=1.4)
+        # In points, for charts of any height: below the numbers of the axis and its name.
+        below = ScaledTranslation(0, -_LEGEND_BELOW_POINTS / 72, axes.figure.dpi_scale_trans)
+        axes.legend(
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0),
+            bbox_transform=axes.transAxes + below,
+            ncols=columns,
+            fontsize=8,
+            columnspacing=1.4,
+        )
 
 
 def _sizes(comparison: Comparison) -> list[int]:

@@ -110,6 +110,9 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
     def needs_it(cell: Cell) -> bool:
         return cell.grade not in (None, "good") or not anything_graded
 
+    needing = [cell for cell in explained if needs_it(cell)]
+    # Of each backend the largest size that needs it: the others have much the same causes.
+    first = list({cell.backend: cell for cell in sorted(needing, key=lambda cell: cell.num_gpus)}.values())
     loss_cells = [cell for cell in cells if cell.losses]
     loss_rows = _loss_rows(loss_cells)
     return environment.get_template("report.html.j2").render(
@@ -135,14 +138,14 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
             for cell in cells
             if cell.time_split is not None
         ],
-        explained=[cell for cell in explained if needs_it(cell)],
-        explained_more=[cell for cell in explained if not needs_it(cell)],
+        explained=[cell for cell in explained if cell in first],
+        explained_more=[cell for cell in explained if cell not in first],
         fits=[fit for fit in comparison.fits if fit.suits and len({cell.num_gpus for cell in cells}) > 1],
         has_mfu=any(cell.mfu is not None for cell in cells),
         unfit=[cell for cell in cells if cell.status != "ok"],
         # Drawn here, and free of what a stranger wrote except in an escaped label.
         charts=[
-            {"caption": chart.caption, "svg": Markup(chart.svg)}  # noqa: S704
+            {"caption": chart.caption, "svg": Markup(chart.svg), "is_tall": chart.is_tall}  # noqa: S704
             for chart in charts(comparison)
         ]
         if any(cell.tokens_per_second is not None for cell in cells)
