@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--save-every",
         type=positive_integer,
         metavar="N",
-        help="write a checkpoint every N steps and at the end, to DIR/checkpoints (native, ddp)",
+        help="write a checkpoint every N steps and at the end, to DIR/checkpoints (native)",
     )
     parser.add_argument(
         "--resume", type=folder_path, metavar="DIR", help="go on from the newest checkpoint of an earlier run's folder"

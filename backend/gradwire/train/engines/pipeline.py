@@ -133,7 +133,7 @@ class PipelineEngine:
         self._is_first, self._is_last = 0 in stages, pipeline.stages - 1 in stages
         self.data_parallel_rank: int = mesh.get_local_rank("data")
         self.counts_samples = self._is_first
-        self.notes: Sequence[str] = ()
+        self.notes: Sequence[str] = _notes(plan, communication)
         bare = [getattr(module, "module", module) for module in modules]
         self.state = SplitTrainingState(
             parameters=list(
@@ -247,6 +247,14 @@ def held_stages(pipeline: SettledPipeline, rank: int) -> list[int]:
     if pipeline.schedule == "zbv":
         return [rank, 2 * pipeline.ranks - 1 - rank]
     return list(range(rank, pipeline.stages, pipeline.ranks))
+
+
+def _notes(plan: Plan, communication: GradientCommunication | None) -> list[str]:
+    if communication is not None:
+        return ["communication: that of the first stage's gradients; each stage averages its own"]
+    if plan.recipe.communication.compression.method != "none":
+        return ["one data-parallel rank: DDP and compression have nothing to do"]
+    return []
 
 
 def _layers_of(layers_per_stage: Sequence[int], index: int) -> range:
