@@ -9,7 +9,7 @@ import pytest
 
 from gradwire.documents.measurement_schema import Measurement
 from gradwire.measure.measurement import read_measurement
-from tests.distributed.real_runs import lowered, run_words, torchrun
+from tests.distributed.real_runs import lowered, torchrun
 
 pytestmark = pytest.mark.distributed
 
@@ -118,23 +118,6 @@ def test_another_number_of_ranks_trains_on(folders: Path, resharded: Path, name:
         assert found.losses == pytest.approx(expected, rel=1e-4)
     assert any("the checkpoint is of 4 ranks, this run has 2" in note for note in found.notes)
     assert any("errors of rank 0 of 4 are reset" in note for note in found.notes) == (name == "powersgd")
-
-
-def test_what_cannot_be_resumed_is_said(folders: Path, tmp_path: Path) -> None:
-    source = folders / "none" / "checkpoints"
-    wider = lowered(tmp_path / "wider", "native", "training.num_gpus=1", "model.hidden_size=64")
-    refused = run_words("python", "-m", "gradwire.train", wider, "--resume", source / "step-00000004")
-    assert refused.exit_code == 2
-    assert "is of another training (model: " in refused.output
-    same = lowered(
-        tmp_path / "same", "native", "training.num_gpus=1", "training.max_steps=8", "training.optimizer=Adam"
-    )
-    over = run_words("python", "-m", "gradwire.train", same, "--resume", source)
-    assert over.exit_code == 2
-    assert "nothing is left to train; set max_steps higher" in over.output
-    parts = run_words("python", "-m", "gradwire.train", same, "--resume", folders / "fsdp" / "checkpoints")
-    assert parts.exit_code == 2
-    assert "was written under fsdp or a pipeline, and this run trains under plain ddp" in parts.output
 
 
 def test_accelerates_checkpoint_keeps_the_gradient_communication(tmp_path: Path) -> None:

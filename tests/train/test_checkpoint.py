@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 
@@ -70,6 +71,22 @@ def test_a_run_that_begins_anew_beside_a_longer_ones_checkpoints_goes_on_from_it
     assert load_checkpoint(tmp_path, Numbers(), plan, ALONE, device=CPU).step == 1
     save(tmp_path, plan, 2, Numbers(2.0))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000001", "step-00000002"]
+
+
+def test_what_cannot_be_resumed_is_said(tmp_path: Path, plan: Plan) -> None:
+    save(tmp_path, plan, plan.recipe.training.max_steps, Numbers())
+    with pytest.raises(UsageError, match="nothing is left to train; set max_steps higher"):
+        load_checkpoint(tmp_path, Numbers(), plan, ALONE, device=CPU)
+    assert plan.recipe.model is not None
+    wider = msgspec.structs.replace(plan.recipe, model=msgspec.structs.replace(plan.recipe.model, hidden_size=64))
+    with pytest.raises(UsageError, match=r"is of another training \(model: "):
+        load_checkpoint(tmp_path, Numbers(), msgspec.structs.replace(plan, recipe=wider), ALONE, device=CPU)
+    in_parts = Numbers()
+    in_parts.form = "split"
+    with pytest.raises(UsageError, match="written under plain ddp, and this run trains under fsdp or a pipeline"):
+        load_checkpoint(tmp_path, in_parts, plan, ALONE, device=CPU)
+    with pytest.raises(UsageError, match="holds no complete checkpoint"):
+        load_checkpoint(tmp_path / "elsewhere", Numbers(), plan, ALONE, device=CPU)
 
 
 def test_a_damaged_file_is_named(tmp_path: Path, plan: Plan) -> None:
