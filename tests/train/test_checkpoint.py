@@ -78,7 +78,7 @@ def test_what_cannot_be_resumed_is_said(tmp_path: Path, plan: Plan) -> None:
     with pytest.raises(UsageError, match="nothing is left to train; set max_steps higher"):
         load_checkpoint(tmp_path, Numbers(), plan, ALONE, device=CPU)
     assert plan.recipe.model is not None
-    wider = msgspec.structs.replace(plan.recipe, model=msgspec.structs.replace(plan.recipe.model, hidden_size=64))
+    wider = msgspec.structs.replace(plan.recipe, model=msgspec.structs.replace(plan.recipe.model, hidden_size=96))
     with pytest.raises(UsageError, match=r"is of another training \(model: "):
         load_checkpoint(tmp_path, Numbers(), msgspec.structs.replace(plan, recipe=wider), ALONE, device=CPU)
     in_parts = Numbers()
