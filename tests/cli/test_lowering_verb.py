@@ -97,6 +97,15 @@ def test_a_launch_on_several_machines_takes_its_rank_from_slurm(
     assert command[command.index("--node-rank") + 1] == expected
 
 
+def test_several_machines_are_told_what_each_runs(run_here: Run) -> None:
+    line = "lower zero1 --backend deepspeed --no-reread --out out --num-gpus 64 --num-nodes 8 --rdzv node0:29511"
+    said = run_here(*line.split()).out
+    assert (
+        "run it on each of the 8 machines, with its own number:\n  NODE_RANK=0 out/launch.sh    # or, under Slurm: srun out/launch.sh"
+        in said
+    )
+
+
 def test_fewer_gpus_on_each_machine_than_usual_are_pointed_out_unless_asked_for(run_here: Run) -> None:
     line = "lower zero1 --backend accelerate --dry-run --num-nodes 8 --rdzv node0:29511"
     assert "8 GPUs, which are 1 on each of 8 machines; --num-gpus 64 takes 8 on each" in run_here(*line.split()).err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from gradwire.errors import RunFailed
 if TYPE_CHECKING:
     from gradwire.artifact import Artifact
     from gradwire.documents.lowering_schema import ParityCheck
+    from gradwire.documents.plan_schema import Plan
 
 DESCRIPTION = """\
 Write a backend's configuration files and the exact launch command. Every field
@@ -85,10 +87,21 @@ def run(arguments: argparse.Namespace) -> int:
             if artifact.report.parity is not None:
                 say(wrapped(parity_text(artifact.report.parity), indent=2, first=""))
             say(f"files in {folder}: {', '.join(sorted(artifact.files))}")
-        say(f"\nrun it:\n  {document['command_line']}")
+        _say_command(document["command_line"], plan, folder, arguments)
     if different:
         note(f"gradwire: {folder}: the loader reads other values than planned: {difference_text(artifact.report)}")
     return RunFailed.exit_code if different else 0
+
+
+def _say_command(line: str, plan: Plan, folder: Path, arguments: argparse.Namespace) -> None:
+    nodes = plan.world.num_nodes
+    if nodes == 1 or arguments.dry_run:
+        say(f"\nrun it:\n  {line}")
+        return
+    script = shlex.quote(str(folder / "launch.sh") if folder != Path() else "./launch.sh")
+    say(f"\nrun it on each of the {nodes} machines, with its own number:")
+    say(f"  NODE_RANK=0 {script}    # or, under Slurm: srun {script}")
+    say(f"which is, on number {arguments.node_rank}:\n  {line}")
 
 
 def _with_parity(artifact: Artifact, check: ParityCheck | None) -> Artifact:
