@@ -118,12 +118,12 @@ def accelerate(request: dict[str, Any]) -> dict[str, Any]:
         argv = ["--config_file", str(path), *request.get("argv", []), "train.py"]
         arguments, defaults, from_file = launch._validate_launch_command(parser.parse_args(argv))
         before = dict(os.environ)
-        kind = "simple"
+        kind, command = "simple", None
         if arguments.use_deepspeed:
             kind = "deepspeed"
             fields = list(defaults.deepspeed_config.keys()) + (["mixed_precision"] if from_file else [])
             arguments.deepspeed_fields_from_accelerate_config = ",".join(fields)
-            environment = prepare_deepspeed_cmd_env(arguments)[1]
+            command, environment = prepare_deepspeed_cmd_env(arguments)
         elif arguments.use_fsdp or arguments.use_megatron_lm or arguments.multi_gpu:
             kind = "several"
             environment = prepare_multi_gpu_env(arguments)
@@ -132,6 +132,7 @@ def accelerate(request: dict[str, Any]) -> dict[str, Any]:
         added = {key: value for key, value in environment.items() if before.get(key) != value}
         return {
             "launcher": kind,
+            "command": command or [],
             "environment": added,
             "num_processes": arguments.num_processes,
             "per_node": getattr(arguments, "nproc_per_node", None),

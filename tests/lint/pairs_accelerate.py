@@ -114,6 +114,16 @@ PAIRS: dict[str, tuple[Job, Job]] = {
         ds(ZERO2, optimizer={"type": "AdamW", "params": {}}) | {"trainer": TRAINER | {"optim": "adafactor"}},
         ds(ZERO2, optimizer={"type": "AdamW", "params": {}}) | {"trainer": TRAINER | {"optim": "adamw_torch"}},
     ),
+    "AC210": (ac(use_cpu="true"), ac("NO", processes="1", use_cpu="true")),
+    "AC211": (
+        ac("DEEPSPEED", num_machines="2", main_process_ip="10.0.0.1"),
+        ac(
+            "DEEPSPEED",
+            "deepspeed_config:\n  deepspeed_multinode_launcher: standard\n",
+            num_machines="2",
+            main_process_ip="10.0.0.1",
+        ),
+    ),
     "TR105": (
         ds(ZERO2, scheduler={"type": "WarmupLR", "params": {"warmup_num_steps": 5}}) | {"trainer": TRAINER},
         ds(ZERO2, scheduler={"type": "WarmupLR", "params": {"warmup_num_steps": 5}})

@@ -105,6 +105,7 @@ PAIRS: dict[str, tuple[Job, Job]] = {
         ds(tensor_parallel={"autotp_size": 3}) | {"facts": LaunchFacts(num_processes=8)},
         ds(tensor_parallel={"autotp_size": 2}) | {"facts": LaunchFacts(num_processes=8)},
     ),
+    "DS216": (ds({"stage": 3}, compile={"deepcompile": True}), ds({"stage": 3}, compile={"deepcompile": False})),
     "DS301": (
         ds({"stage": 3, "stage3_max_live_parameters": "auto"}),
         ds({"stage": 3, "stage3_prefetch_bucket_size": "auto"}),

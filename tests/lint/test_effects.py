@@ -187,6 +187,16 @@ def test_types_that_start_one_process(oracle: Oracle) -> None:
     assert _launched(oracle, ac("MULTI_GPU"))["per_node"] == "8"
 
 
+def test_use_cpu_reaches_the_processes_of_a_single_launch_alone(oracle: Oracle) -> None:
+    for job, passed in zip(ACCELERATE_PAIRS["AC210"], (False, True), strict=True):
+        assert ("ACCELERATE_USE_CPU" in _launched(oracle, job)["environment"]) == passed
+
+
+def test_several_machines_without_a_hostfile_get_one_named_none(oracle: Oracle) -> None:
+    for job, missing in zip(ACCELERATE_PAIRS["AC211"], (True, False), strict=True):
+        assert (_launched(oracle, job)["command"][1:3] == ["--hostfile", "None"]) == missing
+
+
 def test_a_deepspeed_section_under_another_type_reaches_nobody(oracle: Oracle) -> None:
     environment = _launched(oracle, ACCELERATE_PAIRS["AC207"][0])["environment"]
     assert not [name for name in environment if "DEEPSPEED" in name]

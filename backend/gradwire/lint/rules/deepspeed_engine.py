@@ -166,6 +166,19 @@ def tensor_parallel_size(document: Document, job: Job) -> Iterator[Hit]:
         )
 
 
+def compiled_on_call(document: Document, job: Job) -> Iterator[Hit]:
+    """DeepCompile, which waits for a call."""
+    member = document.member("compile.deepcompile")
+    if member is not None and is_on(document, "compile.deepcompile"):
+        yield Hit(
+            at=member,
+            path="compile.deepcompile",
+            message="deepcompile takes effect when the script calls engine.compile()",
+            effect="without the call nothing is compiled",
+            fix="call engine.compile() after deepspeed.initialize",
+        )
+
+
 def torch_schedulers(document: Document, job: Job) -> Iterator[Hit]:
     """A schedule of torch, which takes no optimizer that DeepSpeed has wrapped."""
     name, member = scheduler_type(document), document.member("scheduler.type")
@@ -255,6 +268,14 @@ RULES = (
         reads="deepspeed",
         check=tensor_parallel_size,
         summary="Groups of tensor parallelism that do not divide the world size.",
+    ),
+    Rule(
+        code="DS216",
+        name="deepcompile-on-call",
+        severity="note",
+        reads="deepspeed",
+        check=compiled_on_call,
+        summary="DeepCompile, which acts only where the script calls engine.compile().",
     ),
     Rule(
         code="DS508",

@@ -109,17 +109,16 @@ def unknown_parameters(document: Document, job: Job) -> Iterator[Hit]:
 
 
 def refused_parameters(document: Document, job: Job) -> Iterator[Hit]:
-    """AMSGrad, which the fused kernels do not have."""
-    fused = optimizer_type(document) in ("adam", "adamw", "lamb") and not is_on(document, f"{PARAMS}.torch_adam")
-    on_cpu = offload_device(document, "offload_optimizer") != "none" and zero_stage(document) > 0
+    """AMSGrad, which DeepSpeed's own optimizers do not have, on whichever device."""
+    own = optimizer_type(document) in ("adam", "adamw", "lamb") and not is_on(document, f"{PARAMS}.torch_adam")
     member = document.member(f"{PARAMS}.amsgrad")
-    if member is not None and fused and not on_cpu and is_on(document, f"{PARAMS}.amsgrad"):
+    if member is not None and own and is_on(document, f"{PARAMS}.amsgrad"):
         yield Hit(
             at=member,
             path=f"{PARAMS}.amsgrad",
-            message="DeepSpeed's fused optimizers have no AMSGrad",
+            message="DeepSpeed's own optimizers have no AMSGrad",
             effect="the file is read, and deepspeed.initialize then fails",
-            fix='set it to false, or add "torch_adam": true',
+            fix="set it to false" + ("" if optimizer_type(document) == "lamb" else ', or add "torch_adam": true'),
         )
 
 
@@ -255,7 +254,7 @@ RULES = (
         severity="error",
         reads="deepspeed",
         check=refused_parameters,
-        summary="AMSGrad with a fused optimizer.",
+        summary="AMSGrad with an optimizer of DeepSpeed's own.",
     ),
     Rule(
         code="DS406",

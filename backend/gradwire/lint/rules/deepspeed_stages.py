@@ -115,7 +115,7 @@ def keys_of_other_devices(document: Document, job: Job) -> Iterator[Hit]:
     """Keys of an offload section that act for another device than the one that is written."""
     for each in visit(document):
         for neighbour, values in (each.spec or {}).get("x-when", {}).items():
-            written = each.siblings.get(neighbour, "none" if neighbour == "device" else None)
+            written = each.siblings.get(neighbour, each.section["properties"][neighbour].get("default"))
             if written in values or each.member.node.data in ((each.spec or {}).get("default"), None):
                 continue
             yield Hit(
@@ -125,7 +125,7 @@ def keys_of_other_devices(document: Document, job: Job) -> Iterator[Hit]:
                 f"{' or '.join(shown(value) for value in values)} only",
                 effect=f"{neighbour} is {shown(written)}, so it does nothing",
                 fix=f"remove it, or change {neighbour}",
-                severity="warning" if each.member.name == "nvme_path" else None,
+                severity="warning" if each.member.name == "nvme_path" or each.member.node.data is True else None,
             )
 
 

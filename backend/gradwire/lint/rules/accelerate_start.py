@@ -1,0 +1,65 @@
+"""Rules for what accelerate launch hands on to the processes, or to the program that starts them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gradwire.lint.rule import Hit, Rule, shown
+from gradwire.lint.rules.accelerate_launch import SEVERAL_GPUS, distributed_type, is_local
+from gradwire.targets.deepspeed_readings import whole
+from gradwire.targets.job import Job
+from gradwire.targets.tree import Document
+
+SECTION = "deepspeed_config"
+
+
+def cpu_not_passed_on(document: Document, job: Job) -> Iterator[Hit]:
+    """use_cpu under a type whose launcher does not tell the processes."""
+    member, kind = document.member("use_cpu"), distributed_type(document)
+    if member is None or member.node.data is not True or not is_local(document):
+        return
+    if kind in (*SEVERAL_GPUS, "FSDP", "DEEPSPEED"):
+        yield Hit(
+            at=member,
+            path="use_cpu",
+            message=f"use_cpu is not passed on to the processes under distributed_type {kind}",
+            effect="they train on the devices that they find; on a machine without one each trains alone, and exits 0",
+            fix="start with ACCELERATE_USE_CPU=true in the environment"
+            + ("" if kind in SEVERAL_GPUS else ", with which it is plain DDP"),
+        )
+
+
+def no_hostfile(document: Document, job: Job) -> Iterator[Hit]:
+    """Several machines through DeepSpeed's launcher, and no file that names them."""
+    machines = job.facts.num_machines if job.facts.num_machines is not None else whole(document.value("num_machines"))
+    launcher = document.value(f"{SECTION}.deepspeed_multinode_launcher", "pdsh")
+    if distributed_type(document) != "DEEPSPEED" or machines is None or machines < 2 or launcher == "standard":
+        return
+    if document.value(f"{SECTION}.deepspeed_hostfile") is None:
+        yield Hit(
+            at=document.member("num_machines") or document.member(SECTION) or document.root,
+            path=f"{SECTION}.deepspeed_hostfile",
+            message=f"{machines} machines through DeepSpeed's launcher {shown(launcher)}, and no deepspeed_hostfile",
+            effect='DeepSpeed looks for a file named "None", finds none and starts this machine alone',
+            fix="add deepspeed_hostfile, or set deepspeed_multinode_launcher to standard and start every machine",
+        )
+
+
+RULES = (
+    Rule(
+        code="AC210",
+        name="cpu-not-passed-on",
+        severity="warning",
+        reads="accelerate",
+        check=cpu_not_passed_on,
+        summary="use_cpu under a type whose launcher does not pass it on.",
+    ),
+    Rule(
+        code="AC211",
+        name="no-hostfile",
+        severity="error",
+        reads="accelerate",
+        check=no_hostfile,
+        summary="Several machines through DeepSpeed's launcher without a hostfile.",
+    ),
+)
