@@ -144,6 +144,8 @@ PAIRS: dict[str, tuple[Job, Job]] = {
         ds(optimizer=optimizer("SGD", lr=0.1, nesterov=True)),
         ds(optimizer=optimizer("SGD", lr=0.1, nesterov=True, momentum=0.9)),
     ),
+    "DS414": (ds(optimizer=optimizer("LBFGS", lr=1.0)), ds(optimizer=optimizer("RMSprop", lr=1.0))),
+    "DS415": (ds(steps_per_print=0), ds(steps_per_print=10)),
     "DS501": (ds(scheduler={"type": "WarmupLr", "params": {}}), ds(scheduler=warmup("WarmupLR"))),
     "DS502": (
         ds(scheduler=warmup("WarmupDecayLR", warmup_max_lr=1e-4)),

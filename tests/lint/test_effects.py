@@ -145,6 +145,8 @@ LATER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         ds({"stage": 2, "compute_grad_norm": False}, optimizer=TORCH_ADAM),
         ds({"stage": 2, "compute_grad_norm": False}, optimizer=TORCH_ADAM, gradient_clipping=0),
     ),
+    "DS414": (ds(optimizer={"type": "LBFGS", "params": {"lr": 0.1}}), ds(optimizer=TORCH_ADAM)),
+    "DS415": (ds(optimizer=TORCH_ADAM, steps_per_print=0), ds(optimizer=TORCH_ADAM, log_level="INFO")),
     "DS412": (ds(optimizer=_adam(betas=[0.9, 1.0])), ds(optimizer=TORCH_ADAM)),
     "DS508": (
         ds({"stage": 1}, optimizer=TORCH_ADAM, scheduler={"type": "StepLR", "params": {"step_size": 3}}),

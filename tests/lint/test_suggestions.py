@@ -14,7 +14,7 @@ from tests.lint.pairs_deepspeed import ds
 @pytest.mark.parametrize(
     ("changes", "path", "fix"),
     [
-        ({"gradient_cliping": "1.0"}, "gradient_cliping", "write gradient_clipping"),
+        ({"communication_data_typ": "fp16"}, "communication_data_typ", "write communication_data_type"),
         (
             {"zero_optimization": {"zero_allow_untested_optimizer": True}},
             "",
@@ -28,6 +28,15 @@ from tests.lint.pairs_deepspeed import ds
         ({"tensor_parallel": {"tp_size": 2}}, "tensor_parallel.tp_size", "tensor_parallel.tp_size"),
         # A name that many sections have says nothing about where it belongs.
         ({"tensor_parallel": {"enabled": True}}, "tensor_parallel.enabled", "the section that it is for"),
+        (
+            {"zero_optimization": {"stage": 2, "verbose": True}},
+            "zero_optimization.verbose",
+            "the section that it is for",
+        ),
+        ({"optimizer": {"type": "AdamW", "params": {"weight_decay": 0.1}, "eps": 1e-8}}, "optimizer.eps", "params.eps"),
+        ({"eps": 1e-8}, "eps", "at optimizer.params.eps"),
+        # A key that is written already was not meant a second time.
+        ({"eval_micro_batch_size_per_gpu": 1}, "eval_micro_batch_size_per_gpu", "remove it"),
         # What could not hold the value was not meant.
         ({"sequence_parallel": {"sp_size": 4}}, "sequence_parallel", "remove it"),
         ({"pipeline": {"pipe_partition_method": "custom"}}, "pipeline.pipe_partition_method", "remove it"),
@@ -42,6 +51,17 @@ def test_a_remark_is_no_misspelt_key() -> None:
     for name in ("comment", "_comment", "note"):
         found = [each for each in lint(**ds(**{name: "two words"})) if each.path == name]
         assert [each.severity for each in found] == ["warning"], name
+
+
+def test_an_old_switch_that_is_off_is_only_removed() -> None:
+    found = [each for each in lint(**ds({"stage": 2, "cpu_offload": False})) if each.code == "DS104"]
+    assert [each.fix for each in found] == ["remove it: off is the default"]
+
+
+@pytest.mark.parametrize(("address", "found"), [("0", True), ("127.0.0.1", True), ("10.0.0.1", False)])
+def test_an_address_that_is_this_machine_is_none(address: str, found: bool) -> None:
+    job = ac(processes="8", num_machines="2", main_process_ip=address)
+    assert ("AC205" in [each.code for each in lint(**job)]) == found
 
 
 def test_a_section_of_another_type_says_what_runs() -> None:

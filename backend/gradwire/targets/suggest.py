@@ -13,10 +13,6 @@ from gradwire.targets.values import is_written_as_text, types_of
 _COMMENT_STARTS = ("_", "$", "#", "//", "comment", "note", "description")
 
 
-# Names that many sections have, each for something else.
-_MEANS_NOTHING_ALONE = ("enabled", "mode", "type", "params")
-
-
 def is_comment(name: str) -> bool:
     """Whether a key looks like a remark that its author knows to be ignored."""
     return name.lower().startswith(_COMMENT_STARTS)
@@ -37,12 +33,12 @@ def suggestion(kind: str, each: Visit) -> tuple[str | None, str]:
         return None, hint
     near = near_miss(name, section["properties"])
     if near and _could_hold(section["properties"][near], value):
-        return near, f"write {near}"
-    if name in _MEANS_NOTHING_ALONE:
-        return None, "move it into the section that it is for, or remove it"
-    elsewhere = [path for path in known_paths(kind).get(name, ()) if path != joined(each.section_path, name)]
+        return near, f"remove it: {near} is written too" if near in each.siblings else f"write {near}"
+    elsewhere = _elsewhere(kind, each)
     if elsewhere:
         return None, f"it belongs at {' or '.join(elsewhere[:2])}"
+    if known_paths(kind).get(name):
+        return None, "move it into the section that it is for, or remove it"
     other = "accelerate" if kind == "deepspeed" else "deepspeed"
     paths = known_paths(other).get(name, ())
     if paths:
@@ -52,6 +48,19 @@ def suggestion(kind: str, each: Visit) -> tuple[str | None, str]:
     if far and _could_hold(spec_at(kind, known_paths(kind)[far][0]) or {}, value):
         return None, f"did you mean {known_paths(kind)[far][0]}?"
     return None, "remove it, or put the setting where the program that reads it looks"
+
+
+def _elsewhere(kind: str, each: Visit) -> list[str]:
+    """The places where a key of this name is known, in the same section at the top if there is one.
+
+    Where many sections have such a key, each for something else, the name alone does not say which was meant.
+    """
+    name, here = each.member.name, joined(each.section_path, each.member.name)
+    places = [path for path in known_paths(kind).get(name, ()) if path != here and not path.startswith("bfloat16.")]
+    top = each.section_path.partition(".")[0]
+    near = [path for path in places if top and path.startswith(f"{top}.")]
+    tops = {path.partition(".")[0] for path in places}
+    return near or (places if len(tops) <= 1 else [path for path in places if path.startswith("optimizer.params.")])
 
 
 def _could_hold(spec: Spec, value: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from gradwire.lint.rule import Hit, Rule
+from gradwire.lint.rule import Hit, Rule, shown
 from gradwire.targets.deepspeed_readings import whole
 from gradwire.targets.job import Job
 from gradwire.targets.schema import root_section, section_of
@@ -23,6 +23,10 @@ SEVERAL_GPUS = (
     "MULTI_HPU",
     "MULTI_NEURON",
 )
+
+
+# Names of a machine for itself, all zeros among them.
+_THIS_MACHINE = ("", "0", ".".join("0000"), "localhost", "127.0.0.1", "::1")
 
 
 def distributed_type(document: Document) -> str:
@@ -128,14 +132,22 @@ def no_address(document: Document, job: Job) -> Iterator[Hit]:
         distributed_type(document) == "DEEPSPEED"
         and document.value("deepspeed_config.deepspeed_multinode_launcher", "pdsh") != "standard"
     )
-    if document.value("main_process_ip") is None and not by_hosts:
-        yield Hit(
-            at=member,
-            path="main_process_ip",
-            message=f"num_machines {machines} without main_process_ip",
-            effect='the machines look for a host named "None" and never meet',
-            fix="add main_process_ip and main_process_port, or pass them to accelerate launch",
-        )
+    address = document.value("main_process_ip")
+    if by_hosts or (isinstance(address, str) and address.strip() not in _THIS_MACHINE):
+        return
+    missing = address is None
+    yield Hit(
+        at=member if missing else document.member("main_process_ip") or member,
+        path="main_process_ip",
+        message=f"num_machines {machines} "
+        + ("without main_process_ip" if missing else f"with main_process_ip {shown(address)}, the machine itself"),
+        effect='the machines look for a host named "None" and never meet'
+        if missing
+        else "every machine but the first looks for the first one on itself, and they never meet",
+        fix="add main_process_ip and main_process_port, or pass them to accelerate launch"
+        if missing
+        else "write the address of machine 0 that the others reach",
+    )
 
 
 def device_count(document: Document, job: Job) -> Iterator[Hit]:

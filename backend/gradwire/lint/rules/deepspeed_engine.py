@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from gradwire.lint.rule import Hit, Rule, shown
 from gradwire.lint.rules.deepspeed_optimizer import optimizer_type
-from gradwire.lint.rules.deepspeed_scheduler import scheduler_type
 from gradwire.targets.deepspeed_readings import (
     is_off,
     is_on,
@@ -18,7 +18,7 @@ from gradwire.targets.deepspeed_readings import (
     zero_stage,
 )
 from gradwire.targets.job import Job
-from gradwire.targets.schema import load_schema, visit
+from gradwire.targets.schema import visit
 from gradwire.targets.tree import Document
 
 STARTS = "DeepSpeed reads the file and fails when the engine starts"
@@ -152,18 +152,27 @@ def _zenflow(document: Document, stage: int, *, offloads: bool, overlaps: bool) 
     )
 
 
-def tensor_parallel_size(document: Document, job: Job) -> Iterator[Hit]:
-    """Groups of tensor parallelism that do not divide the world."""
-    member, world = document.member("tensor_parallel.autotp_size"), job.num_processes
-    size = whole(member.node.data) if member else None
-    if member is not None and size is not None and world is not None and size > 1 and world % size:
-        yield Hit(
-            at=member.node,
-            path="tensor_parallel.autotp_size",
-            message=f"groups of {size} ranks do not divide {world} processes",
-            effect=STARTS,
-            fix=f"use a divisor of {world}, usually within the devices of one machine",
-        )
+def groups_of_ranks(document: Document, job: Job) -> Iterator[Hit]:
+    """Groups of tensor or sequence parallelism that the world does not hold."""
+    world = job.num_processes
+    if world is None:
+        return
+    for path, others in (("tensor_parallel.autotp_size", ()), ("sequence_parallel_size", ("data_parallel_size",))):
+        member = document.member(path)
+        sizes = [whole(document.value(each)) for each in (path, *others) if document.has(each)]
+        if member is None or None in sizes or (others and len(sizes) < 2):
+            continue
+        size = prod(each for each in sizes if each is not None)
+        if size > world or (not others and size > 1 and world % size):
+            yield Hit(
+                at=member.node,
+                path=path,
+                message=f"groups of {size} ranks do not divide {world} processes"
+                if not others
+                else f"{path} x {others[0]} is {size}, and there are {world} processes",
+                effect=STARTS,
+                fix=f"use a divisor of {world}, usually within the devices of one machine",
+            )
 
 
 def compiled_on_call(document: Document, job: Job) -> Iterator[Hit]:
@@ -177,45 +186,6 @@ def compiled_on_call(document: Document, job: Job) -> Iterator[Hit]:
             effect="without the call nothing is compiled",
             fix="call engine.compile() after deepspeed.initialize",
         )
-
-
-def torch_schedulers(document: Document, job: Job) -> Iterator[Hit]:
-    """A schedule of torch, which takes no optimizer that DeepSpeed has wrapped."""
-    name, member = scheduler_type(document), document.member("scheduler.type")
-    types = load_schema("deepspeed")["$defs"]["Scheduler"]["x-types"]
-    if member is None or name is None or name in types["own"] or name not in types["torch"]:
-        return
-    by = _wrapped_by(document)
-    if name in types["needs-code"]:
-        effect = "the file is read, and deepspeed.initialize then fails: JSON cannot say its arguments"
-    elif by is not None:
-        effect = f"the file is read, and deepspeed.initialize then fails: with {by} the optimizer is DeepSpeed's own"
-    elif name == "ReduceLROnPlateau":
-        effect = "the first step fails, unless the script calls engine.step(lr_kwargs={'metrics': loss})"
-    else:
-        return
-    auto = "auto" in str(by)
-    yield Hit(
-        at=member.node,
-        path="scheduler.type",
-        message=f"{name} is a schedule of torch" + (", and those take torch's optimizers only" if by else ""),
-        effect=effect,
-        fix=f"use one of {', '.join(types['own'])}, or make the schedule in the script and step it there",
-        severity="warning" if name not in types["needs-code"] and (by is None or auto) else None,
-    )
-
-
-def _wrapped_by(document: Document) -> str | None:
-    """What makes DeepSpeed put an optimizer of its own around torch's; None: nothing does."""
-    if zero_stage(document) > 0:
-        return f"ZeRO stage {zero_stage(document)}"
-    for section in ("fp16", precision_section(document)):
-        if is_on(document, f"{section}.enabled"):
-            return section
-    for section in ("fp16", precision_section(document)):
-        if document.value(f"{section}.enabled") == "auto":
-            return f'{section} "auto", where that becomes true,'
-    return None
 
 
 _WITH_BUCKETS = (
@@ -263,11 +233,11 @@ RULES = (
     ),
     Rule(
         code="DS215",
-        name="tensor-parallel-group",
+        name="groups-of-ranks",
         severity="error",
         reads="deepspeed",
-        check=tensor_parallel_size,
-        summary="Groups of tensor parallelism that do not divide the world size.",
+        check=groups_of_ranks,
+        summary="Groups of tensor or sequence parallelism that the world does not hold.",
     ),
     Rule(
         code="DS216",
@@ -276,13 +246,5 @@ RULES = (
         reads="deepspeed",
         check=compiled_on_call,
         summary="DeepCompile, which acts only where the script calls engine.compile().",
-    ),
-    Rule(
-        code="DS508",
-        name="schedule-of-torch",
-        severity="error",
-        reads="deepspeed",
-        check=torch_schedulers,
-        summary="A schedule of torch for an optimizer that DeepSpeed has wrapped.",
     ),
 )

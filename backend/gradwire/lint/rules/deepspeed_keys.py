@@ -143,7 +143,9 @@ def deprecated_keys(document: Document, job: Job) -> Iterator[Hit]:
             path=each.path,
             message=f"{each.member.name} is the old name of {new}",
             effect="it still works, with a warning in the log; a later DeepSpeed may drop it",
-            fix=f"write {new}" + (' with {"device": "cpu"}' if new.startswith("offload_") else ""),
+            fix="remove it: off is the default"
+            if new.startswith("offload_") and value is not True
+            else f"write {new}" + (' with {"device": "cpu"}' if new.startswith("offload_") else ""),
             edits=edits,
         )
 

@@ -67,6 +67,32 @@ def nesterov_without_momentum(document: Document, job: Job) -> Iterator[Hit]:
         )
 
 
+def divisors_of_zero(document: Document, job: Job) -> Iterator[Hit]:
+    """Zeros that something is divided by."""
+    alone = job.accelerate is None and job.trainer is None
+    cycles = document.value("scheduler.type") == "OneCycle"
+    cases = (
+        # Accelerate and the Trainer write their own.
+        ("steps_per_print", alone, "write null for no such lines"),
+        ("gradient_predivide_factor", True, "write 1.0, or remove it"),
+        (
+            "scheduler.params.cycle_first_step_size",
+            document.value("scheduler.type") == "OneCycle",
+            "write the steps up",
+        ),
+    )
+    for path, counts, fix in cases:
+        member = document.member(path)
+        if member is not None and counts and number(member.node.data) == 0:
+            yield Hit(
+                at=member.node,
+                path=path,
+                message=f"{member.name} is 0, and DeepSpeed divides by it",
+                effect="the file is read, and the run fails in its first step at the latest",
+                fix=fix,
+            )
+
+
 RULES = (
     Rule(
         code="DS412",
@@ -83,5 +109,13 @@ RULES = (
         reads="deepspeed",
         check=nesterov_without_momentum,
         summary="Nesterov's momentum without a momentum.",
+    ),
+    Rule(
+        code="DS415",
+        name="division-by-zero",
+        severity="error",
+        reads="deepspeed",
+        check=divisors_of_zero,
+        summary="A 0 that DeepSpeed divides by.",
     ),
 )
