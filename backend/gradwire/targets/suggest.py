@@ -38,7 +38,9 @@ def suggestion(kind: str, each: Visit) -> tuple[str | None, str]:
     if elsewhere:
         return None, f"it belongs at {' or '.join(elsewhere[:2])}"
     if known_paths(kind).get(name):
-        return None, "move it into the section that it is for, or remove it"
+        holders = sorted({path.rpartition(".")[0] for path in known_paths(kind)[name]} - {"bfloat16"})
+        owners = f"it is a key of {' and '.join(holders)}; " if len(holders) <= 3 else ""
+        return None, owners + "move it into the section that it is for, or remove it"
     other = "accelerate" if kind == "deepspeed" else "deepspeed"
     paths = known_paths(other).get(name, ())
     if paths:

@@ -77,7 +77,7 @@ def divisors_of_zero(document: Document, job: Job) -> Iterator[Hit]:
         ("gradient_predivide_factor", True, "write 1.0, or remove it"),
         (
             "scheduler.params.cycle_first_step_size",
-            document.value("scheduler.type") == "OneCycle",
+            cycles,
             "write the steps up",
         ),
     )
