@@ -12,6 +12,12 @@ from gradwire.plan import Device
 from tests.lowering.drawing import METHOD, STRATEGY, lowered
 
 CAP = "communication.overlap.bucket_cap_mb"
+AFTERWARDS = {
+    STRATEGY: "zero1",
+    "training.precision": "bf16-mixed",
+    "training.gradient_accumulation_dtype": "fp32",
+}
+"""What DeepSpeed runs with its BF16_Optimizer, which reduces after the backward pass."""
 
 
 def config(values: dict[str, Any] | None = None, *, device: Device = "cuda") -> dict[str, Any]:
@@ -48,6 +54,12 @@ def test_buckets_are_counted_in_elements_of_what_travels(precision: str, element
 
 def test_a_bucket_of_part_of_an_element_holds_one() -> None:
     assert config({STRATEGY: "zero1", CAP: 1e-9})["zero_optimization"]["reduce_bucket_size"] == 1
+
+
+def test_no_bucket_is_written_where_nothing_reads_it() -> None:
+    assert set(config(AFTERWARDS)["zero_optimization"]) == {"stage", "allgather_bucket_size"}
+    offloaded = {**AFTERWARDS, "parallelism.data.offload.optimizer": "cpu"}
+    assert "reduce_bucket_size" in config(offloaded)["zero_optimization"]
 
 
 @pytest.mark.parametrize(("optimizer", "decoupled"), [("Adam", False), ("AdamW", True)])
@@ -111,6 +123,7 @@ def test_the_nearest_to_torchs_fp16_hook_is_a_cast_for_the_wire() -> None:
         ({METHOD: "powersgd"}, METHOD),
         ({METHOD: "int8"}, METHOD),
         ({CAP: 25}, CAP),
+        ({CAP: 25, **AFTERWARDS}, CAP),
         ({"communication.overlap.static_graph": True}, "communication.overlap.static_graph"),
     ],
 )

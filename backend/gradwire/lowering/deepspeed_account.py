@@ -14,6 +14,7 @@ from gradwire.lowering.deepspeed_document import (
     NEVER,
     communication_data_type,
     model_data_type,
+    reduces_in_buckets,
     zero_stage,
 )
 from gradwire.lowering.extras import Decided, Target
@@ -32,6 +33,11 @@ from gradwire.lowering.shared import (
 )
 from gradwire.recipe.learning_rate import changes
 
+_AFTERWARDS = (
+    "at stage 1 with a bf16 model and gradients added up in fp32, DeepSpeed reduces after the backward pass, and not "
+    "in buckets of a chosen size"
+)
+
 
 def deepspeed_refusals(plan: Plan) -> list[Refusal]:
     """Return what DeepSpeed's configuration cannot express of a plan whose strategy has a ZeRO stage."""
@@ -47,6 +53,8 @@ def deepspeed_refusals(plan: Plan) -> list[Refusal]:
     if stage == 0:
         limit = "without ZeRO, DeepSpeed reduces after the backward pass, in pieces of 500000000 elements"
         found += refuse_overlap(plan, limit, names=("bucket_cap_mb",))
+    elif not reduces_in_buckets(plan):
+        found += refuse_overlap(plan, _AFTERWARDS, names=("bucket_cap_mb",))
     elif plan.recipe.communication.overlap.bucket_cap_mb == "auto":
         limit = "DeepSpeed's bucket is a number in its file, written before the ranks can measure the network"
         found += refuse_overlap(plan, limit, names=("bucket_cap_mb",))
@@ -120,7 +128,7 @@ def written_defaults(plan: Plan, document: Mapping[str, Any]) -> tuple[WrittenDe
                 "with the optimizer offloaded, DeepSpeed would refuse a program's own torch optimizer",
             )
         )
-    if zero["stage"] in (1, 2):
+    if zero["stage"] in (1, 2) and "overlap_comm" in zero:
         found.append(
             _default(
                 "zero_optimization.overlap_comm", True, False, "DDP overlaps its reduction; stages 1 and 2 would not"
@@ -187,7 +195,7 @@ def _decided(document: Mapping[str, Any], plan: Plan) -> Decided:
         "gradient_allreduce_op": ("the average that every backend takes", "mean"),
     }
     decided |= decided_sharding(plan, document)
-    if plan.recipe.communication.overlap.bucket_cap_mb is not None and zero["stage"]:
+    if plan.recipe.communication.overlap.bucket_cap_mb is not None and "reduce_bucket_size" in zero:
         decided["zero_optimization.reduce_bucket_size"] = (
             "communication.overlap.bucket_cap_mb",
             zero["reduce_bucket_size"],
@@ -272,12 +280,15 @@ def _overlap_outcomes(plan: Plan) -> dict[str, Outcome]:
     outcomes = {
         f"{prefix}static_graph": unused("DeepSpeed has no static graph"),
         f"{prefix}find_unused_parameters": finds if unused_parameters else unused("DeepSpeed does not search for them"),
-        f"{prefix}bucket_cap_mb": unused("without ZeRO, DeepSpeed does not reduce in buckets of a chosen size"),
+        f"{prefix}bucket_cap_mb": unused(
+            _AFTERWARDS if stage else "without ZeRO, DeepSpeed does not reduce in buckets of a chosen size"
+        ),
         f"{prefix}first_bucket_mb": unused("DeepSpeed has one size for all of its buckets"),
         f"{prefix}gradient_as_bucket_view": unused("a setting of DDP"),
     }
     asked = plan.recipe.communication.overlap
-    if stage:
+    in_buckets = reduces_in_buckets(plan)
+    if in_buckets:
         carrier = f"{FILE} zero_optimization.reduce_bucket_size"
         outcomes[f"{prefix}bucket_cap_mb"] = (
             emulated(carrier, f"{DEFAULT_BUCKET_MIB} MiB in elements of what travels, without a smaller first bucket")
@@ -287,9 +298,9 @@ def _overlap_outcomes(plan: Plan) -> dict[str, Outcome]:
     if asked.gradient_as_bucket_view:
         view = f"{prefix}gradient_as_bucket_view"
         outcomes[view] = emulated(
-            f"{FILE} zero_optimization.{'contiguous_gradients' if stage else 'stage'}",
+            f"{FILE} zero_optimization.{'contiguous_gradients' if in_buckets else 'stage'}",
             "gradients are copied into one flat buffer as they appear, so their own memory is freed"
-            if stage
+            if in_buckets
             else "no bucket stays beside the gradients: a piece of them is copied while it travels",
         )
     return outcomes

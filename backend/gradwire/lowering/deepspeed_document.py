@@ -65,6 +65,8 @@ def _zero_section(plan: Plan) -> dict[str, Any]:
     if stage == 0:
         return {"stage": 0}
     mebibytes = _bucket_mebibytes(plan)
+    if not reduces_in_buckets(plan):
+        return {"stage": stage, "allgather_bucket_size": _elements(mebibytes, model_data_type(plan))}
     section: dict[str, Any] = {
         "stage": stage,
         "contiguous_gradients": True,
@@ -131,6 +133,17 @@ def communication_data_type(plan: Plan) -> str:
 def gradient_accumulation_data_type(plan: Plan) -> str | None:
     """Return the type in which ZeRO adds gradients up, None where it is left to DeepSpeed: the model's own."""
     return plan.recipe.training.gradient_accumulation_dtype if zero_stage(plan) else None
+
+
+def reduces_in_buckets(plan: Plan) -> bool:
+    """Return whether DeepSpeed reduces gradients in buckets of a chosen size, while the backward pass goes on.
+
+    Without ZeRO it does not, nor at stage 1 with a bf16 model whose gradients are added up in fp32 on the device: its
+    BF16_Optimizer reads no such size (DeepSpeedEngine._do_optimizer_sanity_check of DeepSpeed 0.19.8).
+    """
+    in_fp32 = model_data_type(plan) == "bf16" and gradient_accumulation_data_type(plan) == "fp32"
+    stays = plan.recipe.parallelism.data.offload.optimizer == "none"
+    return zero_stage(plan) > 1 or (zero_stage(plan) == 1 and not (in_fp32 and stays))
 
 
 def _prescales(plan: Plan) -> bool:

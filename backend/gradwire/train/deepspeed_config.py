@@ -102,7 +102,8 @@ def _planned_deepspeed(plan: Plan, *, has_optimizer: bool) -> dict[str, Any]:
         "bf16.bf16_optimizer_states": is_pure,
         "torch_autocast": autocast,
     }
-    if stage:
+    in_fp32 = data_type == "bf16" and training.gradient_accumulation_dtype == "fp32"
+    if stage and not (stage == 1 and in_fp32 and plan.recipe.parallelism.data.offload.optimizer == "none"):
         # An absent bucket_cap_mb is torch's own 25 MiB; auto is refused when a recipe is lowered.
         asked = communication.overlap.bucket_cap_mb
         bucket_bytes = int((25 if asked is None or asked == "auto" else asked) * 1024 * 1024)
