@@ -157,7 +157,7 @@ def test_several_machines_meet_without_ssh() -> None:
     command = " ".join(artifact.report.command)
     assert "--hostfile hostfile --no_ssh --num_nodes 2 --node_rank 1 --num_gpus 8" in command
     assert "--master_addr 10.0.0.1 --master_port 29400" in command
-    assert 'NODE_RANK="${NODE_RANK:-}"' in artifact.files["launch.sh"]
+    assert 'NODE_RANK="${NODE_RANK:-${SLURM_NODEID:-}}"' in artifact.files["launch.sh"]
 
 
 def test_a_cpu_run_says_so_in_its_environment() -> None:
