@@ -86,6 +86,15 @@ def test_a_second_partition_larger_than_the_world_is_the_world() -> None:
     assert recipe.parallelism.data.zero.secondary_partition_size == 8
 
 
+def test_buckets_that_nothing_reads_are_idle() -> None:
+    config = _with(zero_optimization={"stage": 1, "reduce_bucket_size": 10**6}, data_types={"grad_accum_dtype": "fp32"})
+    recipe, entries, _ = import_(job(config))
+    assert entries["zero_optimization.reduce_bucket_size"].outcome == "idle"
+    assert "zero_optimization" not in recipe.backends.deepspeed or "reduce_bucket_size" not in str(
+        recipe.backends.deepspeed
+    )
+
+
 def test_optimizer_parameters_may_be_null() -> None:
     recipe, _, _ = import_(job(_with(optimizer={"type": "AdamW", "params": None})))
     assert (recipe.training.learning_rate, recipe.training.weight_decay) == (1e-3, 0.0)

@@ -58,7 +58,7 @@ def import_job(job: Job, *, allow_lossy: bool = False) -> Imported:
     carried = with_schedule(carried, schedule)
     wanted = tuple(_wanted(job, accelerate, deepspeed, batch, target, carried))
     carried, values, kept = settled(carried, wanted, target)
-    kept += _lost_optimizer_keys(deepspeed, target, carried)
+    kept = [*map(_of_an_optimizer, kept), *_lost_optimizer_keys(deepspeed, target, carried)]
     if any(_is_lost_scheduler(each) for each in kept):
         nearest = nearest_schedule(deepspeed, batch, carried, target)
         kept = [_explained(each, nearest) for each in kept]
@@ -150,6 +150,15 @@ def _free_of_deepspeed(deepspeed: Reading, target: Target, *, is_scheduled: bool
     return tuple(free)
 
 
+_NO_SUCH_OPTIMIZER = f"a recipe has no such key, and its optimizers are {', '.join(OPTIMIZERS)}"
+
+
+def _of_an_optimizer(kept: Kept) -> Kept:
+    """Say of an optimizer that is refused what a recipe has instead."""
+    is_named = kept.effective.path == "optimizer.type" and kept.refused is not None
+    return replace(kept, refused=_NO_SUCH_OPTIMIZER) if is_named else kept
+
+
 def _lost_optimizer_keys(deepspeed: Reading | None, target: Target, carried: Iterable[Carried]) -> list[Kept]:
     """Return the refusals of the optimizer's keys that a program which makes it from the recipe does not get."""
     if deepspeed is None or "optimizer.type" not in deepspeed.values:
@@ -157,9 +166,8 @@ def _lost_optimizer_keys(deepspeed: Reading | None, target: Target, carried: Ite
     if target.backend != "accelerate" and optimizer_kind(deepspeed) in OPTIMIZERS:
         return []
     said = {source.path for each in carried for source in each.sources}
-    reason = f"a recipe has no such key, and its optimizers are {', '.join(OPTIMIZERS)}"
     return [
-        Kept(section="deepspeed", effective=effective, refused=reason)
+        Kept(section="deepspeed", effective=effective, refused=_NO_SUCH_OPTIMIZER)
         for path, effective in deepspeed.values.items()
         if path.startswith("optimizer.") and path not in said
         if path != "optimizer.type" or target.backend == "accelerate"

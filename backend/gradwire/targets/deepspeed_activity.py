@@ -8,6 +8,13 @@ from typing import Any
 from gradwire.targets.effective import Effective
 from gradwire.targets.schema import spec_at
 
+_ZERO = "zero_optimization"
+OF_BUCKETS = (
+    "contiguous_gradients", "reduce_scatter", "reduce_bucket_size", "use_multi_rank_bucket_allreduce", "overlap_comm",
+    "ignore_unused_parameters", "round_robin_gradients", "parameter_alignment", "elastic_checkpoint",
+)  # fmt: skip
+"""ZeRO keys that BF16_Optimizer of DeepSpeed 0.19.8 does not get: see `uses_bf16_optimizer`."""
+
 # Keys of these sections that act although the section is switched off.
 _ALWAYS = ("fp16.auto_cast",)
 
@@ -19,6 +26,8 @@ def idle_reason(path: str, values: Mapping[str, Effective], stage: int) -> str |
     stages = spec.get("x-stages") or _section_stages(section)
     if stages is not None and stage not in stages and not _is_refused_elsewhere(path, values):
         return f"it acts at {_stages(stages)}, and this is stage {stage}"
+    if section == _ZERO and name in OF_BUCKETS and _runs_bf16_optimizer(values, stage):
+        return "BF16_Optimizer, which runs stage 1 with bf16 and gradients in fp32, does not read it"
     for neighbour, wanted in spec.get("x-when", {}).items():
         actual = _value(f"{section}.{neighbour}" if section else neighbour, values)
         if actual not in wanted:
@@ -30,6 +39,13 @@ def idle_reason(path: str, values: Mapping[str, Effective], stage: int) -> str |
     elif name == "enabled" and section and values[path].value is False and section not in ("fp16", "bf16"):
         return f"{section} is switched off, which is the default"
     return None
+
+
+def _runs_bf16_optimizer(values: Mapping[str, Effective], stage: int) -> bool:
+    gradients = str(_value("data_types.grad_accum_dtype", values)).removeprefix("torch.")
+    offloads = _value(f"{_ZERO}.offload_optimizer.device", values) != "none"
+    in_fp32 = gradients in ("fp32", "float32", "float")
+    return stage == 1 and in_fp32 and bool(_value("bf16.enabled", values)) and not offloads
 
 
 def _section_stages(section: str) -> list[int] | None:

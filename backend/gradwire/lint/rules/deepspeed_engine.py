@@ -7,6 +7,7 @@ from math import prod
 
 from gradwire.lint.rule import Hit, Rule, shown
 from gradwire.lint.rules.deepspeed_optimizer import optimizer_type
+from gradwire.targets.deepspeed_activity import OF_BUCKETS
 from gradwire.targets.deepspeed_readings import (
     is_off,
     is_on,
@@ -188,19 +189,13 @@ def compiled_on_call(document: Document, job: Job) -> Iterator[Hit]:
         )
 
 
-_WITH_BUCKETS = (
-    "contiguous_gradients", "reduce_scatter", "reduce_bucket_size", "use_multi_rank_bucket_allreduce", "overlap_comm",
-    "ignore_unused_parameters", "round_robin_gradients", "parameter_alignment", "elastic_checkpoint",
-)  # fmt: skip
-
-
 def keys_of_another_optimizer(document: Document, job: Job) -> Iterator[Hit]:
     """ZeRO keys beside bf16 at stage 1 with gradients in fp32, which another class of DeepSpeed runs."""
     if not uses_bf16_optimizer(document):
         return
     for each in visit(document):
         value = each.member.node.data
-        if each.section_path != "zero_optimization" or each.member.name not in _WITH_BUCKETS:
+        if each.section_path != "zero_optimization" or each.member.name not in OF_BUCKETS:
             continue
         if value in ((each.spec or {}).get("default"), None, False):
             continue
