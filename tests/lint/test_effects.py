@@ -247,6 +247,12 @@ def test_accelerate_writes_one_into_a_file_without_accumulation(oracle: Oracle) 
     assert _plugin(oracle, FILE_ONLY, config=config)["value"]["gradient_accumulation_steps"] == 1
 
 
+def test_accelerate_stumbles_over_the_oldest_spelling_of_zero(oracle: Oracle) -> None:
+    job = ds(True)
+    assert "no attribute" in _plugin(oracle, FILE_ONLY, config=job["deepspeed"])["message"]
+    assert [each.severity for each in lint(**job, **FILE_ONLY) if each.code == "DS108"] == ["error"]
+
+
 def test_accelerate_refuses_a_file_without_zero(oracle: Oracle) -> None:
     assert "ZeRO" in _plugin(oracle, FILE_ONLY, config=ds()["deepspeed"])["message"]
 

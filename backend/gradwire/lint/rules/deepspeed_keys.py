@@ -159,8 +159,9 @@ def old_zero_switch(document: Document, job: Job) -> Iterator[Hit]:
             at=member,
             path="zero_optimization",
             message=f"zero_optimization: {shown(member.node.data)} is a spelling from before the stages",
-            effect=f"it means stage {stage}",
+            effect=f"DeepSpeed takes it for stage {stage}; Accelerate and the Trainer end in a traceback",
             fix=f'write {{"stage": {stage}}}',
+            severity="error" if job.accelerate is not None or job.trainer is not None else None,
             edits=replace_value(member, f'{{"stage": {stage}}}'),
         )
 
