@@ -13,7 +13,7 @@ from tests.cli.command_runner import Said, run_command
 Run = Callable[..., Said]
 
 SCHEDULE = ("--set", "training.scheduler={type: linear, warmup_steps: 2}")
-LINE = ("parity", "cpu/ddp", "--backends", "native,accelerate", "--num-gpus", "1", "--steps", "3", *SCHEDULE)
+LINE = ("parity", "cpu/ddp", "--backends", "native,trainer", "--num-gpus", "1", "--steps", "3", *SCHEDULE)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_lower_and_explain_cite_what_was_found(
     monkeypatch.chdir(folder)
     line = ["lower", "cpu/ddp", "--backend", "native", "--num-gpus", "1", *SCHEDULE, "--no-reread"]
     said = run_here(*line, "--out", "out")
-    assert "trains the same as accelerate over 3 steps" in said.out
+    assert "trains the same as trainer over 3 steps" in said.out
     evidence = json.loads((folder / "out/lowering.json").read_text())["parity"]["evidence"]
     assert (evidence["file"], evidence["is_same"]) == ("runs/parity-cpu-ddp/parity.json", True)
     assert evidence["versions"]["torch"]
@@ -56,7 +56,7 @@ def test_lower_and_explain_cite_what_was_found(
         said = run_here(*line, *other, "--out", "other")
         assert "not compared with other backends here: `gradwire parity cpu/ddp" in " ".join(said.out.split())
     said = run_here("explain", "cpu/ddp", "training.gradient_clip", "--num-gpus", "1", *SCHEDULE)
-    assert "compared    native trains the same as accelerate over 3 steps" in said.out
+    assert "compared    native trains the same as trainer over 3 steps" in said.out
 
 
 @pytest.mark.distributed

@@ -80,7 +80,6 @@ MORE: tuple[tuple[Row, tuple[str, ...]], ...] = tuple(
         ("trainer ddp", "2", ("training.precision=bf16-true",)),
         ("trainer zero2", "2", ("parallelism.data.strategy=zero1",)),
         ("trainer zero2", "2", ("parallelism.data.strategy=zero3",)),
-        ("native ddp", "2", COMPILED),
         ("native fsdp", "2", WHOLE),
         ("accelerate zero2", "2", COMPILED),
         ("deepspeed zero1", "2", WHOLE),

@@ -84,6 +84,8 @@ def test_fp32_products_that_accelerate_would_round_are_told_of() -> None:
         ("accelerate", {STRATEGY: "zero2"}),
         ("trainer", {"training.compile_regional": False}),
         ("deepspeed", {"training.compile_regional": False}),
+        ("deepspeed", {STRATEGY: "fsdp"}),
+        ("native", {STRATEGY: "zero1", "training.compile_regional": False}),
     ],
 )
 def test_a_whole_graph_is_refused_where_torch_cannot_make_one(backend: Backend, values: dict[str, Any]) -> None:

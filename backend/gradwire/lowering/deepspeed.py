@@ -6,6 +6,7 @@ import hashlib
 
 from gradwire.artifact import OutFile, Setting, Word, document_text
 from gradwire.documents.plan_schema import Plan
+from gradwire.lowering.compilation import refuse_fullgraph
 from gradwire.lowering.deepspeed_account import (
     deepspeed_outcomes,
     deepspeed_refusals,
@@ -43,7 +44,8 @@ def refusals(plan: Plan) -> list[Refusal]:
         path = "parallelism.data.strategy"
         limit = "DeepSpeed has no fully_shard; --backend native and --backend accelerate have"
         refused = Refusal(path=path, limit=limit, nearest="zero3 (shards the same three)", fallback={path: "zero3"})
-        return [refused, *refuse_fully_sharded(plan, "a setting of torch's FSDP")]
+        cut = refuse_fullgraph(plan, "ZeRO 3 gathers weights in every module, which cuts the graph")
+        return [refused, *cut, *refuse_fully_sharded(plan, "a setting of torch's FSDP")]
     target = deepspeed_target(deepspeed_document(plan, with_optimizer=True), plan)
     return [*deepspeed_refusals(plan), *refuse_extras(plan.recipe.backends.deepspeed, target)]
 

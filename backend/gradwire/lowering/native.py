@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gradwire.documents.plan_schema import Plan, SettledPipeline
+from gradwire.lowering.compilation import refuse_fullgraph
 from gradwire.lowering.fields import Outcome, Refusal, exact, unused
 from gradwire.lowering.number_formats import label_outcomes, refuse_torch_formats, torch_format_outcomes
 from gradwire.lowering.placement import Placement
@@ -50,6 +51,8 @@ def refusals(plan: Plan) -> list[Refusal]:
                 fallback={path: "fsdp"},
             )
         )
+        if not plan.recipe.training.compile_regional:
+            found += refuse_fullgraph(plan, "fully_shard gathers weights around every block, which cuts the graph")
     found += refuse_zero_sharding(plan)
     found += refuse_fp8(plan, "torch itself has no 8-bit training; --backend accelerate has, under ddp and fsdp")
     if strategy == "fsdp":

@@ -19,6 +19,15 @@ LOADER_ERRORS = (ValueError, TypeError, KeyError, AttributeError, AssertionError
 AUTOCAST_TYPES = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
 _STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
 
+# As torch's GradScaler moves it.
+_TORCH_LOSS_SCALE = {
+    "fp16.loss_scale": 0,
+    "fp16.initial_scale_power": 16,
+    "fp16.loss_scale_window": 2000,
+    "fp16.hysteresis": 1,
+    "fp16.min_loss_scale": 1,
+}
+
 Pairs = Iterator[tuple[str, Any, Any]]
 
 
@@ -101,6 +110,9 @@ def _planned_deepspeed(plan: Plan, *, has_optimizer: bool) -> dict[str, Any]:
         "bf16.bf16_master_weights_and_grads": is_pure,
         "bf16.bf16_optimizer_states": is_pure,
         "torch_autocast": autocast,
+        # Divided before it is summed, where the sum travels in 16 bits and DeepSpeed all-reduces.
+        "prescale_gradients": stage == 0 and wire in ("fp16", "bf16") and data_type == "fp32",
+        "zero_allow_untested_optimizer": training.optimizer == "SGD",
     }
     in_fp32 = data_type == "bf16" and training.gradient_accumulation_dtype == "fp32"
     if stage and not (stage == 1 and in_fp32 and plan.recipe.parallelism.data.offload.optimizer == "none"):
@@ -109,6 +121,17 @@ def _planned_deepspeed(plan: Plan, *, has_optimizer: bool) -> dict[str, Any]:
         bucket_bytes = int((25 if asked is None or asked == "auto" else asked) * 1024 * 1024)
         planned["zero_optimization.reduce_bucket_size"] = max(1, bucket_bytes // (4 if wire == "fp32" else 2))
         planned["zero_optimization.overlap_comm"] = True
+        planned["zero_optimization.contiguous_gradients"] = planned["zero_optimization.reduce_scatter"] = True
+        if stage < 3:
+            planned["zero_optimization.allgather_bucket_size"] = max(
+                1, bucket_bytes // (4 if data_type == "fp32" else 2)
+            )
+        else:
+            planned["zero_optimization.stage3_gather_16bit_weights_on_model_save"] = False
+    if planned["bf16.enabled"]:
+        planned["bf16.check_grad_overflow"] = False
+    if planned["fp16.enabled"]:
+        planned |= _TORCH_LOSS_SCALE
     planned |= _planned_sharding(plan, stage, has_optimizer=has_optimizer)
     if has_optimizer:
         planned |= _planned_optimizer(plan)
@@ -166,6 +189,14 @@ def _planned_optimizer(plan: Plan) -> dict[str, Any]:
     }
 
 
+_ZERO_FIELDS = {
+    "allgather_bucket_size": "allgather_bucket_size",
+    "contiguous_gradients": "contiguous_gradients",
+    "reduce_scatter": "reduce_scatter",
+    "stage3_gather_16bit_weights_on_model_save": "gather_16bit_weights_on_model_save",
+}
+
+
 def _loaded_deepspeed(loaded: Any) -> dict[str, Any]:
     zero, bf16 = loaded.zero_config, loaded.bfloat16_config
     names = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16"}
@@ -186,7 +217,12 @@ def _loaded_deepspeed(loaded: Any) -> dict[str, Any]:
         "zero_force_ds_cpu_optimizer": loaded.zero_force_ds_cpu_optimizer,
         **_loaded_offload("offload_optimizer", zero.offload_optimizer),
         **_loaded_offload("offload_param", zero.offload_param),
+        "prescale_gradients": loaded.prescale_gradients,
+        "zero_allow_untested_optimizer": loaded.zero_allow_untested_optimizer,
+        **{f"zero_optimization.{name}": getattr(zero, field) for name, field in _ZERO_FIELDS.items()},
         "fp16.enabled": loaded.float16_config.enabled,
+        **{name: getattr(loaded.float16_config, name.partition(".")[2]) for name in _TORCH_LOSS_SCALE},
+        "bf16.check_grad_overflow": bf16.check_grad_overflow,
         "bf16.enabled": bf16.enabled,
         "bf16.bf16_master_weights_and_grads": bf16.bf16_master_weights_and_grads,
         "bf16.bf16_optimizer_states": bf16.bf16_optimizer_states,

@@ -23,6 +23,7 @@ from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.feed import Feed, read_micro_batches
 from gradwire.train.loop import History, Trained, finish_step, rank_laps
 from gradwire.train.model import LossModel, build_model, compute_dtype
+from gradwire.train.schedule import learning_rate_of
 from gradwire.train.setting import Setting
 from gradwire.train.shared_memory import release_deepspeed_buffers
 from gradwire.train.stopwatch import Part, Stopwatch
@@ -127,6 +128,7 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
         self.laps: list[dict[Part, float]] = []
         self.micro_steps: list[list[float]] = []
         self.losses: list[Any] = []
+        self._learning_rate = 0.0
         self.micro_batches: list[MicroBatch] = []
         self.communications: list[GradientCommunication] = []
 
@@ -136,6 +138,9 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
         self._stopwatch.begin()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        # Before the step: below the Trainer DeepSpeed moves it on within the last backward pass, and what is logged
+        # then is the next step's.
+        self._learning_rate = learning_rate_of(kwargs["optimizer"])
         # The Trainer reads a whole step's batches ahead.
         self._stopwatch.lap("input_wait")
         if len(self.laps) == self._plan.recipe.measurement.warmup_steps:
@@ -162,7 +167,7 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
         result = StepResult(
             loss_share=torch.stack(self.losses).mean() / self._plan.world.world_size,
             gradient_norm=logs.get("grad_norm"),
-            learning_rate=logs["learning_rate"],
+            learning_rate=self._learning_rate,
             sequences=sum(len(batch.tokens) for batch in self.micro_batches) * self._plan.world.world_size,
         )
         self.losses.clear()
