@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.cli.parser import VERBS
+from gradwire.cli.parser import VERBS, parse
 from tests.cli.command_runner import COMMAND, Said
 
 Run = Callable[..., Said]
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -24,6 +28,18 @@ def test_help_has_an_example_and_json_and_fits_eighty_columns(run_here: Run, ver
     assert f"examples:\n  gradwire {verb}" in said.out
     assert "--json" in said.out
     assert max(len(line) for line in said.out.splitlines()) <= 80
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_of_the_documents_can_be_given(page: Path) -> None:
+    lines = re.findall(r"^ {4,}(?:\$ )?gradwire ([a-z]+(?: (?! ).*)?)$", page.read_text(encoding="utf-8"), re.M)
+    assert lines
+    for line in lines:
+        # Comments and redirections are the shell's.
+        assert parse(shlex.split(re.split(r"  +#| > ", line)[0]))
 
 
 def test_help_lists_every_verb_and_exit_code(run_here: Run) -> None:
