@@ -34,6 +34,16 @@ def test_every_size_is_graded_with_its_interval(run_here: Run, rows: Path) -> No
     assert max(len(line) for line in said.out.splitlines()) <= 80
 
 
+def test_a_prediction_has_its_interval_and_one_size_has_none(run_here: Run, rows: Path) -> None:
+    said = " ".join(run_here("efficiency", str(rows)).out.split())
+    assert "of ideal; 95 % from" in said
+    assert "if the law holds)" in said
+    rows.write_text("GPUs,tok/s\n8,12.3k\n", encoding="utf-8")
+    said = " ".join(run_here("efficiency", str(rows)).out.split())
+    assert "only 8 GPUs were measured, so there is nothing to hold against each other" in said
+    assert "not fitted" not in said
+
+
 def test_the_same_as_json(run_here: Run, rows: Path) -> None:
     document = run_here("efficiency", str(rows), "--json", "--scaling", "strong").document
     (curve,) = document["curves"]

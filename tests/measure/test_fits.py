@@ -87,6 +87,20 @@ def test_nineteen_of_twenty_predictions_hold_the_next_run() -> None:
     assert held / 200 > 0.88
 
 
+def test_a_latency_too_small_to_be_found_is_not_taken_for_none() -> None:
+    """Half the fits put it at zero, and at four times the size it is a tenth of the step: the intervals know."""
+
+    def throughput(n: int) -> float:
+        return n / (1 + 0.004 * (n - 1) + 0.1 * (n - 1) / n)
+
+    chance, held = random.Random(3), 0
+    for _ in range(120):
+        points = [(n, throughput(n) * chance.gauss(1, 0.02)) for n in (1, 2, 4, 8) for _ in range(3)]
+        found = fitted(points, "weak", "latency-bandwidth").predictions[1]
+        held += found.low <= throughput(32) and (found.high is None or throughput(32) <= found.high)
+    assert held / 120 > 0.92
+
+
 def test_least_squares_agree_with_the_closed_form_of_a_line() -> None:
     xs, ys = [1.0, 2.0, 3.0, 4.0], [2.1, 3.9, 6.2, 7.8]
     solution = solve([[1.0, x] for x in xs], ys)

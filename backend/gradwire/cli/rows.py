@@ -89,7 +89,7 @@ def _say(curves: Sequence[Curve], notes: Sequence[str], arguments: argparse.Name
                 )
             )
         for fit in curve.fits:
-            if fit.suits:
+            if fit.suits and len(curve.points) > 1:
                 say(wrapped(_fit_in_words(fit, curve), indent=4, first="  - "))
         say()
     if bars:
@@ -130,9 +130,12 @@ def _between(interval: Interval) -> str:
 def _fit_in_words(fit: Fit, curve: Curve) -> str:
     if fit.refused is not None:
         return f"{fit.law}: not fitted: {fit.refused}"
+    from gradwire.compare.format import rate
+
     each = curve.baseline_throughput / curve.baseline_num_gpus
     said = ", ".join(
-        f"{found.throughput:,.4g} on {found.num_gpus} ({found.throughput / each / found.num_gpus:.1%} of ideal)"
+        f"{rate(found.throughput)} on {found.num_gpus} ({found.throughput / each / found.num_gpus:.1%} of ideal; 95 % "
+        f"from {rate(found.low)} to {'no limit' if found.high is None else rate(found.high)}, if the law holds)"
         for found in fit.predictions
     )
     shares = ", ".join(f"{parameter.name.replace('_', ' ')} {parameter.value:.1%}" for parameter in fit.parameters)
@@ -156,6 +159,11 @@ def _notes(curves: Sequence[Curve]) -> list[str]:
         notes.append(f"outliers, kept in every figure: {', '.join(far)}; the rule: {OUTLIER_RULE}")
     for curve in curves:
         name = f"{curve.series}: " if curve.series else ""
+        if len(curve.points) == 1 and not curve.baseline_is_given:
+            notes.append(
+                f"{name}only {curve.baseline_num_gpus} GPUs were measured, so there is nothing to hold against each "
+                "other; add a row of another size, or give --baseline"
+            )
         if curve.baseline_is_given:
             notes.append(
                 f"{name}the baseline is a given number, {curve.baseline_throughput:g} on {curve.baseline_num_gpus}, "

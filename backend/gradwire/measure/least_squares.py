@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 _Matrix = list[list[float]]
@@ -33,8 +33,9 @@ def solve(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> Solution
     """Return the parameters x >= 0 that make `rows . x` closest to `targets`; None where the rows do not tell them.
 
     With k parameters there are 2^k - 1 sets of those above zero; each is solved by its normal equations, and the best
-    one with none below zero is taken: exact, and for k up to 3 nothing to save. The covariance is that of the
-    parameters above zero; the others are taken as known. There must be more rows than parameters.
+    one with none below zero is taken: exact, and for k up to 3 nothing to save. The covariance is that of all
+    parameters, as if none were bounded: one that comes out as zero may yet be above it. Where the rows do not tell all
+    of them apart, it is that of those above zero. There must be more rows than parameters.
     """
     count = len(rows[0])
     best: Solution | None = None
@@ -43,19 +44,37 @@ def solve(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> Solution
             found = _solved(rows, targets, chosen)
             if found is not None and (best is None or found.residual_error < best.residual_error):
                 best = found
-    return best
+    if best is None or min(best.parameters) > 0:
+        return best
+    lengths, inverse = _normal_inverse(rows, range(count))
+    if inverse is None:
+        return best
+    squared = best.residual_error**2
+    covariance = tuple(
+        tuple(squared * part / (mine * theirs) for part, theirs in zip(row, lengths, strict=True))
+        for row, mine in zip(inverse, lengths, strict=True)
+    )
+    return replace(best, covariance=covariance)
+
+
+def _normal_inverse(rows: Sequence[Sequence[float]], chosen: Sequence[int]) -> tuple[list[float], _Matrix | None]:
+    """The lengths of the columns, and the inverse of the normal matrix of columns of length 1; None: there is none."""
+    lengths = [math.sqrt(math.fsum(row[column] ** 2 for row in rows)) for column in chosen]
+    if min(lengths) == 0:
+        return lengths, None
+    unit = [[row[column] / length for column, length in zip(chosen, lengths, strict=True)] for row in rows]
+    numbers = range(len(chosen))
+    return lengths, _inverse(
+        [[math.fsum(row[one] * row[other] for row in unit) for other in numbers] for one in numbers]
+    )
 
 
 def _solved(rows: Sequence[Sequence[float]], targets: Sequence[float], chosen: tuple[int, ...]) -> Solution | None:
-    lengths = [math.sqrt(math.fsum(row[column] ** 2 for row in rows)) for column in chosen]
-    if min(lengths) == 0:
+    lengths, inverse = _normal_inverse(rows, chosen)
+    if inverse is None:
         return None
     unit = [[row[column] / length for column, length in zip(chosen, lengths, strict=True)] for row in rows]
     numbers = range(len(chosen))
-    normal = [[math.fsum(row[one] * row[other] for row in unit) for other in numbers] for one in numbers]
-    inverse = _inverse(normal)
-    if inverse is None:
-        return None
     right = [math.fsum(row[one] * target for row, target in zip(unit, targets, strict=True)) for one in numbers]
     values = [math.fsum(inverse[one][other] * right[other] for other in numbers) for one in numbers]
     if min(values) < 0:
