@@ -9,7 +9,7 @@ import pytest
 
 from gradwire.documents.measurement_schema import Measurement
 from gradwire.measure.measurement import read_measurement
-from tests.distributed.real_runs import lowered, torchrun
+from tests.distributed.real_runs import lowered, run_words, torchrun
 
 pytestmark = pytest.mark.distributed
 
@@ -118,6 +118,19 @@ def test_another_number_of_ranks_trains_on(folders: Path, resharded: Path, name:
         assert found.losses == pytest.approx(expected, rel=1e-4)
     assert any("the checkpoint is of 4 ranks, this run has 2" in note for note in found.notes)
     assert any("errors of rank 0 of 4 are reset" in note for note in found.notes) == (name == "powersgd")
+
+
+def test_the_command_line_resumes_and_saves(folders: Path, tmp_path: Path) -> None:
+    folder = lowered(tmp_path / "one", "native", "training.num_gpus=1", *SHARED, *RUNS["none"])
+    source = folders / "none" / "checkpoints"
+    beyond = run_words("python", "-m", "gradwire.train", folder, "--resume", source)
+    assert beyond.exit_code == 2
+    assert "nothing is left to train; set max_steps higher" in beyond.output
+    words = ("--resume", source / "step-00000004", "--save-every", "3")
+    run_words("python", "-m", "gradwire.train", folder, *words).check()
+    assert any("resumed after step 4" in note for note in measured(folder).notes)
+    kept = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    assert kept == ["step-00000006", "step-00000008"]
 
 
 def test_accelerates_checkpoint_keeps_the_gradient_communication(tmp_path: Path) -> None:
