@@ -129,6 +129,11 @@ PAIRS: dict[str, tuple[Job, Job]] = {
         ds(ZERO2, scheduler={"type": "WarmupLR", "params": {"warmup_num_steps": 5}})
         | {"trainer": TRAINER | {"warmup_steps": 5}},
     ),
+    "AC212": (
+        ac(more="dynamo_config: {dynamo_backend: EAGER, dynamo_mode: max-autotune}\n"),
+        ac(more="dynamo_config: {dynamo_backend: INDUCTOR, dynamo_mode: max-autotune}\n"),
+    ),
+    "TR206": ({"trainer": {"ddp_backend": "gloo"}}, {"trainer": {"ddp_backend": "gloo", "use_cpu": True}}),
     "TR205": ({"trainer": TRAINER | {"evaluation_strategy": "no"}}, {"trainer": TRAINER | {"eval_strategy": "no"}}),
     "AC311": (
         fsdp("fsdp_transformer_layer_cls_to_wrap: GPT2Block") | {"facts": LaunchFacts(model_class="BertForMaskedLM")},

@@ -45,7 +45,42 @@ def no_hostfile(document: Document, job: Job) -> Iterator[Hit]:
         )
 
 
+def idle_compile_keys(document: Document, job: Job) -> Iterator[Hit]:
+    """How to compile, where nothing is compiled, and a mode of inductor's for another compiler."""
+    section = document.member("dynamo_config")
+    if section is None or not section.node.members or not is_local(document):
+        return
+    given = {name.removeprefix("dynamo_"): member for name, member in section.node.members.items()}
+    backend = given.pop("backend", None)
+    compiler = "NO" if backend is None or backend.node.data is False else str(backend.node.data).upper()
+    if distributed_type(document) == "DEEPSPEED":
+        return
+    for name, member in given.items():
+        asked = member.node.data not in (False, None, "default") and str(member.node.data).lower() != "false"
+        if asked and compiler == "NO":
+            effect, fix = "nothing is compiled", "add dynamo_backend: INDUCTOR, or remove it"
+        elif asked and name == "mode" and compiler in ("EAGER", "AOT_EAGER", "CUDAGRAPHS"):
+            effect, fix = f"{compiler.lower()} warns of the mode and ignores it", "set dynamo_backend to INDUCTOR"
+        else:
+            continue
+        yield Hit(
+            at=member,
+            path=f"dynamo_config.{member.name}",
+            message=f"{member.name} is {shown(member.node.data)}, and dynamo_backend {compiler}",
+            effect=effect,
+            fix=fix,
+        )
+
+
 RULES = (
+    Rule(
+        code="AC212",
+        name="idle-compile-key",
+        severity="warning",
+        reads="accelerate",
+        check=idle_compile_keys,
+        summary="A key of dynamo_config that does nothing beside this dynamo_backend.",
+    ),
     Rule(
         code="AC210",
         name="cpu-not-passed-on",

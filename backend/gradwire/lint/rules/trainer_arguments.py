@@ -86,7 +86,30 @@ def schedule_lengths(document: Document, job: Job) -> Iterator[Hit]:
         )
 
 
+def gloo_without_use_cpu(document: Document, job: Job) -> Iterator[Hit]:
+    """A backend for CPU processes, which the Trainer does not take for processes of one job."""
+    member = document.member("ddp_backend")
+    if member is None or member.node.data != "gloo" or document.value("use_cpu") is True or document.has("deepspeed"):
+        return
+    yield Hit(
+        at=member,
+        path="ddp_backend",
+        message="ddp_backend is gloo, and use_cpu is not true",
+        effect="on a machine without a GPU the processes share out the data but not the gradients: each trains another "
+        "model, and exits 0",
+        fix='add "use_cpu": true, or remove it where there are GPUs',
+    )
+
+
 RULES = (
+    Rule(
+        code="TR206",
+        name="gloo-without-use-cpu",
+        severity="warning",
+        reads="trainer",
+        check=gloo_without_use_cpu,
+        summary="ddp_backend gloo without use_cpu.",
+    ),
     Rule(
         code="TR105",
         name="length-of-the-schedule",
