@@ -79,7 +79,7 @@ def check_kept(arguments: argparse.Namespace) -> None:
 
 
 def gate(before: Comparison, after: Comparison, arguments: argparse.Namespace) -> tuple[int, dict[str, Any]]:
-    """Return the exit code and the gate as plain data, and say on stderr which cells are below the threshold."""
+    """Return the exit code and the gate as plain data, and say on stderr how the cells changed; above all the slower."""
     from gradwire.compare.gate import changes_of, other_machine
 
     changes = changes_of(before, after, fail_below=arguments.fail_below)
@@ -93,13 +93,14 @@ def gate(before: Comparison, after: Comparison, arguments: argparse.Namespace) -
         "met": not below,
         "cells": [_plain(change) for change in changes],
     }
-    if not below:
-        note(f"gate: {_cells(len(changes))} at {arguments.fail_below:.0%} or more of {arguments.baseline}")
-        return 0, document
-    note(f"gradwire: {len(below)} of {_cells(len(changes))} below {arguments.fail_below:.0%} of {arguments.baseline}:")
-    for change in below:
+    limit = f"{arguments.fail_below:.0%}"
+    if below:
+        note(f"gradwire: {len(below)} of {_cells(len(changes))} below {limit} of {arguments.baseline}:")
+    else:
+        note(f"gate: {_cells(len(changes))} at {limit} or more of {arguments.baseline}:")
+    for change in below or changes:
         note(f"  {_words(change, arguments.fail_below)}")
-    return ThresholdNotMet.exit_code, document
+    return ThresholdNotMet.exit_code if below else 0, document
 
 
 def _cells(number: int) -> str:
@@ -116,7 +117,8 @@ def _words(change: Change, fail_below: float) -> str:
     if change.interval is None:
         return f"{words} (one run each; the noise is not known)"
     between = f"{percent(change.interval.low)} to {percent(change.interval.high)}"
-    doubt = "" if change.interval.high < fail_below else "; within the noise"
+    is_certain = change.interval.low >= fail_below if change.is_met else change.interval.high < fail_below
+    doubt = "" if is_certain else "; within the noise"
     return f"{words} ({between}{doubt})"
 
 
