@@ -108,7 +108,7 @@ def test_the_gate_exits_with_5_and_names_the_cells_below(
     measured("same")
     same = run_here("report", "same", "--baseline", "comparison.json", "--fail-below", "0.95")
     assert same.exit_code == 0
-    assert "gate: 2 cells at 95% or more of comparison.json:\n  native on 1: 100 %, " in same.err
+    assert "gate: 2 cells at 95% or more of comparison.json:\n  native on 1: 100.0 %, " in same.err
     measured("slower", seconds=1.5)
     slower = run_here("report", "slower", "--baseline", "comparison.json", "--fail-below", "95%", "--json")
     assert slower.exit_code == 5

@@ -79,7 +79,7 @@ def check_kept(arguments: argparse.Namespace) -> None:
 
 
 def gate(before: Comparison, after: Comparison, arguments: argparse.Namespace) -> tuple[int, dict[str, Any]]:
-    """Return the exit code and the gate as plain data, and say on stderr how the cells changed; above all the slower."""
+    """Return the exit code and the gate as plain data, and say on stderr how its cells changed."""
     from gradwire.compare.gate import changes_of, other_machine
 
     changes = changes_of(before, after, fail_below=arguments.fail_below)
