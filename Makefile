@@ -17,6 +17,10 @@ sed -i -E -e 's/^from dataclasses import dataclass/from msgspec import Struct/' 
 	-e 's/^class (\w+):/class \1(Struct, frozen=True, kw_only=True):/' $(1)/*.py
 endef
 
+# Tests that start processes run one at a time, and beside them those that need one core; `alone` ones with nothing beside.
+HEAVY := distributed or slow
+LIGHT := not distributed and not slow and not soak and not alone
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-soak test-fast bench-comm bench-convergence lint format documents wheel clean
 
@@ -27,13 +31,17 @@ demo: .venv/installed ## Install, then train one recipe on three backends, 1 and
 	$(BIN)/gradwire compare cpu/ddp --backends native,accelerate,deepspeed --num-gpus 1,2 --out runs/demo
 
 test: .venv/installed-dev ## Install, then run every test that this machine can run
-	$(BIN)/python -m pytest
+	@mkdir -p build
+	$(BIN)/python -m pytest -m '$(LIGHT)' >build/light.log 2>&1 & light=$$!; failed=0; \
+	$(BIN)/python -m pytest -m '($(HEAVY)) and not alone and not soak' || failed=$$?; \
+	wait $$light || failed=$$?; cat build/light.log; exit $$failed
+	$(BIN)/python -m pytest -m alone
 
 test-soak: .venv/installed-dev ## Only the tests that repeat whole runs for minutes
 	$(BIN)/python -m pytest -m soak
 
 test-fast: .venv/installed-dev ## Only the tests that start no worker processes
-	$(BIN)/python -m pytest -m 'not distributed and not slow and not soak'
+	$(BIN)/python -m pytest -m '$(LIGHT)'
 
 # LAB="--rates 1000,200,100 --hosts 2,4 --modes emulated,real" measures more; see `python -m benchmarks.netlab bench --help`.
 bench-comm: .venv/installed-dev ## Gradient communication over slow links: step time, scaling efficiency, bytes; a table and a chart

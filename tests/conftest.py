@@ -36,9 +36,7 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# Before xdist reads the groups.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     has_gpu = any(Path("/dev").glob("nvidia[0-9]*"))
     skip = pytest.mark.skip(reason="needs a CUDA device: this machine has no /dev/nvidia*")
     for item in items:
@@ -46,14 +44,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
         elif item.get_closest_marker("distributed") and isinstance(item, pytest.Function):
             item.fixturenames.insert(0, "deepspeed_operator")
-        if config.pluginmanager.hasplugin("xdist"):
-            item.add_marker(pytest.mark.xdist_group(_group_of(item)))
-
-
-def _group_of(item: pytest.Item) -> str:
-    """Return which of two workers runs a test: one at a time of those that start processes, and the others beside."""
-    starts_processes = any(item.get_closest_marker(name) for name in ("distributed", "slow"))
-    return "processes" if starts_processes else "light"
 
 
 @pytest.fixture(scope="session")

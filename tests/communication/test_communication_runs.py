@@ -10,7 +10,7 @@ pytestmark = pytest.mark.distributed
 
 
 def test_a_killed_rank_ends_the_others_with_a_message() -> None:
-    command = ["--methods", "powersgd", "--kill-rank", "1", "--steps", "100", "--timeout", "15"]
+    command = ["--methods", "powersgd", "--kill-rank", "1", "--steps", "100", "--timeout", "60"]
     ended = launch(command, ranks=3, timeout=120)
     assert ended[1][0] == -9
     for rank in (0, 2):

@@ -118,7 +118,7 @@ def test_killed_rank_is_named_by_every_other(tmp_path: Path, method: str, killed
         ranks[killed].send_signal(signal.SIGKILL)
         for rank, process in enumerate(ranks):
             if rank != killed:
-                _, errors = process.communicate(timeout=60)
+                _, errors = process.communicate(timeout=120)
                 assert process.returncode == 1, errors
                 assert f"gradwire: rank {rank}: " in errors
                 assert f"rank {killed} has died" in errors
@@ -153,7 +153,7 @@ def test_rank_killed_under_torchrun_is_named_by_those_that_are_told_to_stop(tmp_
             if child.environ().get("RANK") == "2"
         )
         victim.kill()
-        _, errors = launcher.communicate(timeout=60)
+        _, errors = launcher.communicate(timeout=120)
         assert launcher.returncode == 1
         for rank in (0, 1):
             said = [line for line in errors.splitlines() if f"gradwire: rank {rank}: " in line]
@@ -186,7 +186,7 @@ def test_rank_that_is_told_to_stop_stops_at_once(tmp_path: Path) -> None:
         assert any(line.startswith("step 3/") for line in rank.stderr)
         asked = time.monotonic()
         rank.terminate()
-        _, errors = rank.communicate(timeout=60)
+        _, errors = rank.communicate(timeout=120)
         assert rank.returncode == 143
         assert "told to stop (SIGTERM)" in errors
         assert time.monotonic() - asked < 30
