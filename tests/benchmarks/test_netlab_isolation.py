@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,16 +64,24 @@ def test_nothing_outlives_the_lab_however_it_ends(wrapper: tuple[str, ...], numb
         text=True,
         start_new_session=True,
     ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "up\n"
-        assert _running(f"600.{token}")
-        # Ctrl-C reaches the whole foreground group, other signals the one process that somebody named.
-        (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
-        process.wait(timeout=30)
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "up\n"
+            # A process that is being started has no command line for a moment.
+            assert _becomes(lambda: _running(f"600.{token}"))
+            # Ctrl-C reaches the whole foreground group, other signals the one process that somebody named.
+            (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+            process.wait(timeout=30)
+        finally:
+            process.kill()
+    assert _becomes(lambda: not _running(f"600.{token}"))
+
+
+def _becomes(condition: Callable[[], bool]) -> bool:
     deadline = time.monotonic() + 10
-    while _running(f"600.{token}") and time.monotonic() < deadline:
+    while not (holds := condition()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not _running(f"600.{token}")
+    return holds
 
 
 def test_a_system_without_namespaces_is_told_what_to_do(tmp_path: Path) -> None:
