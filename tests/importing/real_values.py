@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from gradwire.targets.comparable import data_type
 from gradwire.targets.deepspeed_activity import idle_reason
 from gradwire.targets.effective import Effective
 from gradwire.targets.schema import load_schema, spec_at
@@ -18,6 +19,7 @@ def acting(loaded: dict[str, Any], world: int | None) -> dict[str, Any]:
     for part, section in _SECTIONS.items():
         for name, value in _leaves(loaded[part], f"{section}."):
             flat[names.get(name, name)] = value
+    flat["data_types.grad_accum_dtype"] = loaded["grad_accum_dtype"]
     stage = flat["zero_optimization.stage"]
     values = {path: Effective(path=path, value=value, origin="written") for path, value in flat.items()}
     found = {
@@ -35,6 +37,11 @@ def acting(loaded: dict[str, Any], world: int | None) -> dict[str, Any]:
             del found[section]
         if found.get(f"{section}.device") in ("none", None):
             found.pop(f"{section}.device", None)
+    # Absent, gradients are added up in the model's own type.
+    gradients = data_type(found.pop("data_types.grad_accum_dtype", None))
+    model = "fp16" if found.get("fp16.enabled") else "bf16" if found.get("bf16.enabled") else "fp32"
+    if stage:
+        found["data_types.grad_accum_dtype"] = gradients or model
     if not (found.get("fp16.enabled") or loaded["fp16"]["auto_cast"]):
         found.pop("fp16.auto_cast", None)
     # The old names, carried over into the new sections while the file is read.
@@ -66,7 +73,8 @@ def _optimizer(loaded: dict[str, Any]) -> dict[str, Any]:
     # DeepSpeed's engine: Adam decays as AdamW does unless adam_w_mode is false.
     decoupled = name == "adamw" or params.get("adam_w_mode", True)
     params.pop("adam_w_mode", None)
-    defaults = {"lr": 1e-3, "weight_decay": 0.0, "betas": [0.9, 0.999], "eps": 1e-8, "torch_adam": False}
+    decay = 0.01 if decoupled and params.get("torch_adam") else 0.0
+    defaults = {"lr": 1e-3, "weight_decay": decay, "betas": [0.9, 0.999], "eps": 1e-8, "torch_adam": False}
     return {"optimizer": "AdamW" if decoupled else "Adam", "params": {**defaults, **params}}
 
 

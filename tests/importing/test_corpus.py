@@ -136,7 +136,9 @@ def _ranks(started: dict[str, Any]) -> dict[str, Any]:
     settings = {
         key: value.lower()
         for key, value in environment.items()
-        if key.startswith(("FSDP_", "ACCELERATE_USE_", "PARALLELISM_"))
+        # Where a recipe says so, the model itself recomputes its activations.
+        if key != "FSDP_ACTIVATION_CHECKPOINTING"
+        and key.startswith(("FSDP_", "ACCELERATE_USE_", "PARALLELISM_"))
         and key not in idle
         and (key, value.lower()) != ("ACCELERATE_USE_CPU", "false")
     }

@@ -249,6 +249,13 @@ def test_fp8_is_told_by_what_runs_it(backend: str, name: str) -> None:
         import_job(job(accelerate=yaml))
 
 
+def test_who_recomputes_activations_is_said() -> None:
+    text = "distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_activation_checkpointing: true}\n"
+    recipe, entries, _ = import_(job(accelerate=text))
+    assert recipe.training.gradient_checkpointing
+    assert "itself" in str(entries["fsdp_config.fsdp_activation_checkpointing"].note)
+
+
 def test_a_pair_of_files_is_one_job() -> None:
     recipe, entries, _ = import_(job(_with(zero_optimization={"stage": 3}), accelerate=PAIR_YAML))
     assert (recipe.parallelism.data.strategy, recipe.training.num_gpus) == ("zero3", 4)

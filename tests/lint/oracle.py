@@ -69,6 +69,7 @@ def _effective(config: Any) -> dict[str, Any]:
         "zero": json.loads(json.dumps(zero.model_dump(), default=str)),
         "fp16": json.loads(json.dumps(config.float16_config.model_dump(), default=str)),
         "bf16": json.loads(json.dumps(config.bfloat16_config.model_dump(), default=str)),
+        "grad_accum_dtype": config.grad_accum_dtype,
         "optimizer": config.optimizer_name,
         "optimizer_params": config.optimizer_params,
         "scheduler": config.scheduler_name,

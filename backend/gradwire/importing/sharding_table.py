@@ -84,7 +84,13 @@ def carry_fsdp(reading: Reading, *, num_processes: int, num_nodes: int) -> Itera
         device = "cpu" if offload.value else "none"
         yield Carried(path=f"{_DATA}.offload.{name}", value=device, sources=(offload,))
     again = setting("activation_checkpointing")
-    yield Carried(path="training.gradient_checkpointing", value=again.value, sources=(again,))
+    note = "the model recomputes its activations itself; the lowered file leaves Accelerate's wrapping off"
+    yield Carried(
+        path="training.gradient_checkpointing",
+        value=again.value,
+        sources=(again,),
+        note=note if again.value else None,
+    )
 
 
 def _mesh(reading: Reading) -> Iterator[Carried]:
