@@ -94,6 +94,8 @@ def complaints(row: Row, found: Measurement, reference: dict[str, list[float]]) 
     ]
 
 
+# In the same process as the test above, so that the references are trained once.
+@pytest.mark.distributed
 def test_the_rows_are_telling(references: list[dict[str, list[float]]]) -> None:
     """What is compared differs where a choice is ignored: the learning rate moves, and clipping clips."""
     for (row, _), reference in zip(ROWS, references, strict=True):
