@@ -111,6 +111,8 @@ def test_a_drawn_recipe_gives_the_same_bytes_twice(recipe: Recipe, backend: Back
         ("deepspeed", {METHOD: "fp16"}),
         ("accelerate", {"backends.deepspeed": {"communication_data_type": "fp32"}, STRATEGY: "zero1"}),
         ("accelerate", {"backends.accelerate": {"gpu_ids": "0,1"}}),
+        ("accelerate", {"training.precision": "bf16-mixed", "training.fp8": "transformer-engine"}),
+        ("accelerate", {"training.precision": "bf16-mixed", "training.fp8": "torchao"}),
         ("accelerate", {"training.compile": True, "training.compile_fullgraph": True}),
         ("trainer", {"training.compile": True, "training.compile_fullgraph": True}),
         *(

@@ -175,7 +175,19 @@ def _precision_pairs(plan: Plan, environment: Mapping[str, str]) -> Pairs:
     yield "mixed_precision", "fp8", environment["ACCELERATE_MIXED_PRECISION"]
     backend = {"transformer-engine": "te", "torchao": "ao"}[training.fp8]
     yield "fp8_backend", backend, environment["ACCELERATE_FP8_BACKEND"]
-    yield "fp8_format", "HYBRID", environment["ACCELERATE_FP8_FORMAT"]
+    settings = {
+        "te": {
+            "format": "HYBRID",
+            "amax_compute_algo": "most_recent",
+            "amax_history_len": "1024",
+            "interval": "1",
+            "margin": "0",
+            "use_autocast_during_eval": "False",
+        },
+        "ao": {"enable_fsdp_float8_all_gather": "True", "pad_inner_dim": "True"},
+    }
+    for name, planned in settings[backend].items():
+        yield f"fp8_{name}", planned, environment.get(f"ACCELERATE_FP8_{name.upper()}")
 
 
 def _accelerate_deepspeed_pairs(plan: Plan) -> Pairs:
