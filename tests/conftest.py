@@ -34,6 +34,9 @@ def pytest_configure() -> None:
     # A script's background job ignores Ctrl-C, and so would every process that a test starts there and interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # So does everything under nohup when the terminal closes.
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

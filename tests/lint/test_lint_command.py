@@ -157,6 +157,8 @@ def test_a_mistyped_option_is_a_usage_error(folder: Path, capsys: pytest.Capture
     for words in (["--num-processes", "x"], ["--deepspeed-version", "new"], ["--formt", "json"]):
         assert main(["lint", "good.json", *words]) == 2
     assert "--format" in capsys.readouterr().err
+    assert main(["lint", "good.json", "--json", "--format", "sarif"]) == 2
+    assert "not allowed with" in capsys.readouterr().err
 
 
 @pytest.mark.slow

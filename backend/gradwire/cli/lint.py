@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gradwire.cli.options import add_json, positive_integer
+from gradwire.cli.options import positive_integer
 from gradwire.cli.output import note, say, say_json
 from gradwire.errors import UsageError
 
@@ -52,10 +52,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fix", action="store_true", help="apply the safe fixes and show them; comments stay")
     parser.add_argument("--diff", action="store_true", help="show the safe fixes and write nothing")
     parser.add_argument("--strict", action="store_true", help="end with 2 at warnings too")
-    parser.add_argument(
+    answer = parser.add_mutually_exclusive_group()
+    answer.add_argument(
         "--format", choices=("text", "json", "sarif", "github"), default="text", help="form of the answer"
     )
-    add_json(parser)
+    answer.add_argument("--json", action="store_true", help="as --format json")
 
 
 def run(arguments: argparse.Namespace) -> int:
