@@ -360,7 +360,7 @@ def check_auto_buckets_are_the_same_on_every_rank_and_leave_no_trace() -> None:
             model,
             Recipe(communication=communication),
             process_group=dist.group.WORLD,
-            device=torch.device("cpu"),
+            device=torch.get_default_device(),
             passes=(lambda model=model, x=x: model(x).square().mean()) if method != "int8" else None,
         )
         assert torch.equal(state, torch.get_rng_state())

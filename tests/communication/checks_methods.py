@@ -25,7 +25,7 @@ LANES: list[Lanes] = []
 
 def lanes() -> Lanes:
     if not LANES:
-        LANES.append(Lanes(dist.distributed_c10d._get_default_group(), 2, torch.device("cpu")))
+        LANES.append(Lanes(dist.distributed_c10d._get_default_group(), 2, torch.get_default_device()))
     return LANES[0]
 
 

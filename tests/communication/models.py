@@ -100,7 +100,9 @@ class Run:
             self.optimizer.zero_grad()
             for micro_step in range(micro_steps):
                 seed = (step * micro_steps + micro_step) * dist.get_world_size() + dist.get_rank()
-                x = torch.randn(8, WIDTH, generator=torch.Generator().manual_seed(seed)).to(self.dtype)
+                generator = torch.Generator().manual_seed(seed)
+                x = torch.randn(8, WIDTH, generator=generator, device="cpu")
+                x = x.to(device=torch.get_default_device(), dtype=self.dtype)
                 synchronise = micro_step == micro_steps - 1 or (synchronise_first and step == micro_step == 0)
                 with nullcontext() if synchronise else self.model.no_sync():
                     output = self._forward(x, skip(step)) if skip else self._forward(x)

@@ -1,4 +1,4 @@
-"""Starts one gloo world that runs every check of a file, and reports each check by itself."""
+"""Starts one world, over gloo or nccl, that runs every check of a file, and reports each check by itself."""
 
 from __future__ import annotations
 
@@ -27,13 +27,20 @@ def check_names(*checks: Path) -> list[str]:
     return [name for name in names if name.startswith(CHECK_PREFIX)]
 
 
-def run_world(*checks: Path, ranks: int, only: Sequence[str] | None = None, timeout: float = 200) -> dict[str, str]:
-    """Return for each check (`only` those, where given) what went wrong, on any rank; "" where nothing did."""
+def run_world(
+    *checks: Path, ranks: int, only: Sequence[str] | None = None, device: str = "cpu", timeout: float = 200
+) -> dict[str, str]:
+    """Return for each check (`only` those, where given) what went wrong, on any rank; "" where nothing did.
+
+    `device`: cpu over gloo, or cuda over nccl with a GPU for each rank.
+    """
     names = check_names(*checks) if only is None else list(only)
     assert names, f"no checks in {checks}"
     with tempfile.TemporaryDirectory() as folder:
         processes = start_ranks(
-            ["--out", folder, "--checks", *map(str, checks), "--names", *names], ranks=ranks, folder=Path(folder)
+            ["--out", folder, "--device", device, "--checks", *map(str, checks), "--names", *names],
+            ranks=ranks,
+            folder=Path(folder),
         )
         ended = wait_for(processes, timeout=timeout)
         reports = [
@@ -88,12 +95,19 @@ def wait_for(processes: list[subprocess.Popen[str]], *, timeout: float) -> list[
     return ended
 
 
-def join_world(*, timeout: float) -> None:
-    """Join the world that `start_ranks` started; collectives fail after `timeout` seconds."""
+def join_world(*, timeout: float, device: str = "cpu") -> None:
+    """Join the world that `start_ranks` started; collectives fail after `timeout` seconds.
+
+    On `device` cuda, what names no device lies on this rank's GPU from then on.
+    """
+    import torch
     import torch.distributed as dist
 
+    if device == "cuda":
+        torch.cuda.set_device(int(os.environ["RANK"]))
+        torch.set_default_device(torch.device("cuda", int(os.environ["RANK"])))
     dist.init_process_group(
-        "gloo",
+        "nccl" if device == "cuda" else "gloo",
         init_method=os.environ["RENDEZVOUS"],
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
@@ -120,11 +134,12 @@ def main() -> None:
     parser.add_argument("--names", nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--timeout", type=float, default=60)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     arguments = parser.parse_args()
     paths: list[Path] = arguments.checks
     rank = int(os.environ["RANK"])
     torch.set_num_threads(1)
-    join_world(timeout=arguments.timeout)
+    join_world(timeout=arguments.timeout, device=arguments.device)
     checks: dict[str, Callable[[], None]] = {}
     for path in paths:
         spec = importlib.util.spec_from_file_location(path.stem, path)

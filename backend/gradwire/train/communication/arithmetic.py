@@ -58,7 +58,9 @@ class _Sample:
             [name for name, _ in parameters], [parameter.detach() for _, parameter in parameters]
         )
         generator = torch.Generator().manual_seed(0)
-        self._gradients = torch.randn(self._layout.numel, generator=generator).to(device, parameters[0][1].dtype)
+        self._gradients = torch.randn(self._layout.numel, generator=generator, device="cpu").to(
+            device, parameters[0][1].dtype
+        )
         self._method: Method = method_of(compression, unused=False)
         self._step = compression.start_step
         self._device = device

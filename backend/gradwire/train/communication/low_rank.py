@@ -153,7 +153,8 @@ def random_factor(step: int) -> Callable[[str, int], Tensor]:
     def create(name: str, numel: int) -> Tensor:
         digest = hashlib.sha256(f"{name}\n{step}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
-        return torch.randn(numel, generator=generator)
+        # Named, because a script may have made another device the default.
+        return torch.randn(numel, generator=generator, device="cpu")
 
     return create
 
