@@ -69,7 +69,7 @@ def test_two_ranks_of_torchrun_are_one_run(tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client", reason="prometheus_client is not installed")
     tracked = ("--tracker", "prometheus")
     ended, found = measure(tmp_path / "run", *TORCHRUN, SCRIPTS / "plain.py", tmp_path, options=tracked)
-    ended.check()
+    ended.check(leaves_as_python_does=True)
     metrics = (tmp_path / "run" / "metrics.prom").read_text(encoding="utf-8")
     assert 'gradwire_step{run="run"} 12.0' in metrics
     assert ended.output.count("done") == 2
@@ -86,7 +86,7 @@ def test_ranks_that_share_a_batch_count_it_once_on_a_real_mesh(tmp_path: Path) -
     """Two data-parallel groups of two tensor-parallel ranks: what four processes count is what two groups trained."""
     words = ("torchrun", "--standalone", "--nproc-per-node", "4", SCRIPTS / "several_dimensions.py", tmp_path)
     ended, found = measure(tmp_path / "run", *words)
-    ended.check()
+    ended.check(leaves_as_python_does=True)
     counted = [json.loads((tmp_path / f"counted-{rank}.json").read_text(encoding="utf-8")) for rank in range(4)]
     # A batch is 3 sequences of 8 tokens. Ranks 0 and 1 train one, 2 and 3 the other; the first of each counts it.
     assert [each["tokens"] for each in counted] == [[24] * 6, [0] * 6, [24] * 6, [0] * 6]
@@ -109,7 +109,7 @@ def test_accelerate_launch_with_padding(tmp_path: Path) -> None:
     launch = "accelerate launch --num_processes 2 --multi_gpu --num_machines 1 --mixed_precision no --dynamo_backend no"
     words = (*launch.split(), "--main_process_port", "0", SCRIPTS / "accelerated.py")
     ended, found = measure(tmp_path / "run", *words, ACCELERATE_USE_CPU="true")
-    ended.check()
+    ended.check(leaves_as_python_does=True)
     assert (found.backend, found.world.world_size, found.steps.trained) == ("accelerate", 2, 6)
     # Sequences of 4 and of 8 tokens, padded to 8; four on each rank in a step.
     assert (found.throughput.timed_tokens, found.throughput.timed_slots) == (3 * 48, 3 * 64)
@@ -118,7 +118,7 @@ def test_accelerate_launch_with_padding(tmp_path: Path) -> None:
 def test_the_trainer_whose_evaluation_and_checkpoints_are_in_no_step(tmp_path: Path) -> None:
     peak = ("--peak-flops", "1e15")
     ended, found = measure(tmp_path / "run", *TORCHRUN, SCRIPTS / "trainer.py", tmp_path, options=peak)
-    ended.check()
+    ended.check(leaves_as_python_does=True)
     assert ended.output.count(" done") == 2
     assert (found.world.world_size, found.steps.trained, found.backend) == (2, 8, "accelerate")
     assert (found.throughput.timed_samples, found.throughput.timed_tokens) == (2 * 5 * 8, 2 * 5 * 64)
