@@ -21,6 +21,15 @@ class Peak:
     source: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Flops:
+    """A model's FLOPs per token, counted by `formula`; with what is computed again, None where nobody can tell."""
+
+    per_token: float
+    formula: str
+    hardware_per_token: float | None
+
+
 def utilization_of(
     plan: Plan,
     device_name: str,
@@ -36,33 +45,48 @@ def utilization_of(
     are None, with the reason, where a part is missing, and where the share comes out above 1: then an input is wrong,
     and the number would be too.
     """
-    size = plan.model_size
+    formula = flops_formula(plan)
+    flops: Flops | str = "the recipe has no model, so its FLOPs per token are not known"
+    if plan.model_size is not None and formula is not None:
+        per_token, on_hardware = float(plan.model_size.flops_per_token), hardware_flops_per_token(plan)
+        flops = Flops(per_token=per_token, formula=formula, hardware_per_token=on_hardware)
+    return shares_of_peak(
+        flops,
+        peak_of(plan.world.device, device_name, plan.recipe.training.precision, measured_peak),
+        tokens_per_second_per_rank,
+        no_rate="no step was timed" if tokens_per_second_per_rank is None else None,
+    )
+
+
+def shares_of_peak(
+    flops: Flops | str, peak: Peak | str, tokens_per_second_per_rank: float | None, *, no_rate: str | None
+) -> Utilization:
+    """Return the utilization of one device; `flops`, `peak` and `no_rate` may say why one of the parts is missing.
+
+    Both shares are None, with the first of these reasons, and where one comes out above 1.
+    """
     tokens = tokens_per_second_per_rank
-    achieved = None if size is None or tokens is None else size.flops_per_token * tokens
-    peak = peak_of(plan.world.device, device_name, plan.recipe.training.precision, measured_peak)
-    reason = None
-    mfu = hfu = None
-    if tokens is None:
-        reason = "no step was timed"
-    elif achieved is None:
-        reason = "the recipe has no model, so its FLOPs per token are not known"
-    elif isinstance(peak, str):
-        reason = peak
-    else:
-        mfu = achieved / peak.flops_per_second
-        hfu = hardware_flops_per_token(plan) * tokens / peak.flops_per_second
-        if hfu > 1:
-            reason = impossible(max(mfu, hfu), peak)
-            mfu = hfu = None
+    counted = None if isinstance(flops, str) else flops
     known = None if isinstance(peak, str) else peak
+    achieved = None if counted is None or tokens is None else counted.per_token * tokens
+    reason = no_rate or (flops if isinstance(flops, str) else None) or (peak if isinstance(peak, str) else None)
+    mfu = hfu = None
+    if reason is None and counted is not None and known is not None and tokens is not None:
+        mfu = counted.per_token * tokens / known.flops_per_second
+        if counted.hardware_per_token is not None:
+            hfu = counted.hardware_per_token * tokens / known.flops_per_second
+        largest = max(mfu, hfu or 0.0)
+        if largest > 1:
+            reason = impossible(largest, known)
+            mfu = hfu = None
     return Utilization(
         model_flops_per_second_per_rank=achieved,
         peak_flops_per_second=None if known is None else known.flops_per_second,
         mfu=mfu,
         hfu=hfu,
         reason=reason,
-        flops_per_token=None if size is None else float(size.flops_per_token),
-        flops_formula=flops_formula(plan),
+        flops_per_token=None if counted is None else counted.per_token,
+        flops_formula=None if counted is None else counted.formula,
         peak_kind=None if known is None else known.kind,
         peak_source=None if known is None else known.source,
     )

@@ -10,7 +10,7 @@ from gradwire.documents.measurement_schema import Throughput, Utilization
 from gradwire.documents.peak_schema import MatmulPeak
 from gradwire.measure.matmul_peak import RunPeak
 from gradwire.measure.rank_log import RankLog, RankShape, RankSubject
-from gradwire.measure.utilization import Peak, impossible, peak_of, with_recomputation
+from gradwire.measure.utilization import Flops, Peak, peak_of, shares_of_peak, with_recomputation
 from gradwire.recipe.model_flops import model_flops_per_token
 
 _BY_HAND = "--flops-per-token"
@@ -31,13 +31,6 @@ class GivenFigures:
     measured_peak: MatmulPeak | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Flops:
-    per_token: float
-    formula: str
-    hardware_per_token: float | None
-
-
 def watched_utilization(
     logs: Sequence[RankLog],
     timed: Sequence[int],
@@ -55,41 +48,17 @@ def watched_utilization(
     flops = _flops_of(logs, timed, given)
     subject = logs[0].facts.subject if logs[0].facts else None
     peak = _peak(logs[0], subject, device_name, given)
-    achieved = None if tokens is None or isinstance(flops, str) else flops.per_token * tokens
-    mfu = hfu = reason = None
+    no_rate = None
     if throughput.timed_seconds == 0:
-        reason = "no step was timed"
+        no_rate = "no step was timed"
     elif tokens is None:
-        reason = "no tokens were seen, and FLOPs are counted per token"
-    elif isinstance(flops, str):
-        reason = flops
-    elif isinstance(peak, str):
-        reason = peak
-    else:
-        share = flops.per_token * tokens / peak.flops_per_second
-        of_hardware = None if flops.hardware_per_token is None else flops.hardware_per_token * tokens
-        if max(share, (of_hardware or 0.0) / peak.flops_per_second) > 1:
-            reason = impossible(max(share, (of_hardware or 0.0) / peak.flops_per_second), peak)
-        else:
-            mfu, hfu = share, None if of_hardware is None else of_hardware / peak.flops_per_second
-    known = None if isinstance(peak, str) else peak
-    counted = None if isinstance(flops, str) else flops
-    return Utilization(
-        model_flops_per_second_per_rank=achieved,
-        peak_flops_per_second=None if known is None else known.flops_per_second,
-        mfu=mfu,
-        hfu=hfu,
-        reason=reason,
-        flops_per_token=None if counted is None else counted.per_token,
-        flops_formula=None if counted is None else counted.formula,
-        peak_kind=None if known is None else known.kind,
-        peak_source=None if known is None else known.source,
-    )
+        no_rate = "no tokens were seen, and FLOPs are counted per token"
+    return shares_of_peak(flops, peak, tokens, no_rate=no_rate)
 
 
-def _flops_of(logs: Sequence[RankLog], timed: Sequence[int], given: GivenFigures) -> _Flops | str:
+def _flops_of(logs: Sequence[RankLog], timed: Sequence[int], given: GivenFigures) -> Flops | str:
     if given.flops_per_token is not None:
-        return _Flops(per_token=given.flops_per_token, formula=f"given: {_BY_HAND}", hardware_per_token=None)
+        return Flops(per_token=given.flops_per_token, formula=f"given: {_BY_HAND}", hardware_per_token=None)
     facts = logs[0].facts
     if facts is None:
         return f"the run ended before its model was described; {_BY_HAND} gives its FLOPs per token"
@@ -110,7 +79,7 @@ def _flops_of(logs: Sequence[RankLog], timed: Sequence[int], given: GivenFigures
     return _counted(shape, facts.subject, layers, hidden_size, length)
 
 
-def _counted(shape: RankShape, subject: RankSubject, layers: int, hidden_size: int, length: float) -> _Flops:
+def _counted(shape: RankShape, subject: RankSubject, layers: int, hidden_size: int, length: float) -> Flops:
     one, two = (
         model_flops_per_token(
             shape.parameters,
@@ -136,7 +105,7 @@ def _counted(shape: RankShape, subject: RankSubject, layers: int, hidden_size: i
         f"tables of {shape.embedding_parameters:,} left out; L {layers}, h {hidden_size}, s {length:,.10g}{mean}; "
         "attention whole, not halved for causality; recomputation not counted"
     )
-    return _Flops(per_token=flops, formula=formula, hardware_per_token=hardware)
+    return Flops(per_token=flops, formula=formula, hardware_per_token=hardware)
 
 
 def _mean_length(logs: Sequence[RankLog], timed: Sequence[int]) -> float | None:
