@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from gradwire.errors import EnvironmentNotFit
-from gradwire.launch.process import Ended, run
+from gradwire.launch.process import Ended, find_marked, run
 
 # Prints its own id and that of a child in a session of its own, as torchrun's workers are.
 FAMILY = """\
@@ -78,6 +78,29 @@ def test_child_that_outlives_its_launcher_is_ended(tmp_path: Path) -> None:
     ended = run_python(FAMILY.format(then="sys.exit(0)"), tmp_path / "log")
     assert ended.exit_code == 0
     assert not any(is_alive(pid) for pid in pids_in(ended.lines))
+
+
+def test_process_in_execve_is_found(tmp_path: Path) -> None:
+    script = tmp_path / "again.sh"
+    script.write_text('exec /bin/sh "$0"\n')
+    process = subprocess.Popen(["/bin/sh", script], env={**os.environ, "GRADWIRE_RUN_ID": tmp_path.name})
+    try:
+        assert all(process.pid in find_marked(tmp_path.name) for _ in range(400))
+    finally:
+        process.kill()
+        process.wait()
+    assert find_marked(tmp_path.name) == []
+
+
+def test_process_without_environment_holds_nobody_up() -> None:
+    process = subprocess.Popen(["/bin/sleep", "60"], env={})
+    try:
+        started = time.monotonic()
+        assert process.pid not in find_marked("any")
+        assert time.monotonic() - started < 0.9
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_process_that_ignores_every_signal_is_killed(tmp_path: Path) -> None:
