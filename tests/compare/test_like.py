@@ -1,4 +1,4 @@
-"""Which runs may be compared, and what kind of scaling plans make."""
+"""Which runs may be compared."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import fields, replace
 
-from gradwire.compare.like import scaling_of, unlike, unlike_batch
+from gradwire.compare.like import unlike, unlike_batch
 from gradwire.documents.measurement_schema import Workload
-from gradwire.documents.recipe_schema import Pipeline
-from gradwire.errors import UsageError
 
 Make = Callable[..., Any]
 
@@ -55,30 +53,3 @@ def test_strong_scaling_compares_the_counted_global_batch(ran: Make) -> None:
     one, two = ran(num_gpus=1, batch_size_per_gpu=8)[1], ran(num_gpus=2, batch_size_per_gpu=4)[1]
     assert unlike_batch(two, one, scaling="strong") == []
     assert unlike_batch(two, one, scaling="weak") == ["sequences per rank and step: 4 against 8"]
-
-
-def test_plans_with_a_fixed_batch_per_process_scale_weakly(plan: Make) -> None:
-    assert scaling_of([plan(num_gpus=1), plan(num_gpus=2), plan(num_gpus=4, backend="deepspeed")]) == "weak"
-
-
-def test_a_single_size_is_weak(plan: Make) -> None:
-    assert scaling_of([plan(num_gpus=4), plan(num_gpus=4, backend="deepspeed")]) == "weak"
-
-
-def test_plans_with_a_fixed_global_batch_scale_strongly(plan: Make) -> None:
-    assert scaling_of([plan(num_gpus=1, batch_size_per_gpu=8), plan(num_gpus=2)]) == "strong"
-
-
-def test_more_stages_share_one_global_batch(plan: Make) -> None:
-    pipeline = Pipeline(chunks=4)
-    assert scaling_of([plan(num_gpus=size, pipeline=pipeline) for size in (1, 2, 4)]) == "strong"
-
-
-def test_more_pipelines_of_fixed_stages_scale_weakly(plan: Make) -> None:
-    pipeline = Pipeline(chunks=4, stages=2)
-    assert scaling_of([plan(num_gpus=size, pipeline=pipeline) for size in (2, 4)]) == "weak"
-
-
-def test_plans_that_fix_neither_batch_are_refused_with_the_batches(plan: Make) -> None:
-    with pytest.raises(UsageError, match="4 sequences on 1, 6 sequences on 2 processes"):
-        scaling_of([plan(num_gpus=1), plan(num_gpus=2, batch_size_per_gpu=3)])

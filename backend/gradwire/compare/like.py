@@ -9,30 +9,11 @@ from typing import Literal
 from msgspec.structs import fields
 
 from gradwire.documents.measurement_schema import Measurement, Workload
-from gradwire.documents.plan_schema import Plan
-from gradwire.errors import UsageError
 
 Scaling = Literal["weak", "strong"]
 
 # Under strong scaling the global batch is fixed, so each rank's share of it must change with the size.
 _FREE_UNDER_STRONG = frozenset({"batch_size_per_gpu", "gradient_accumulation"})
-
-
-def scaling_of(plans: Iterable[Plan]) -> Scaling:
-    """Return weak where every plan trains the same batch per rank, strong where the same global batch.
-
-    A single size is weak. Raises UsageError, with the batches, where neither is fixed.
-    """
-    batches = sorted({(plan.world.world_size, plan.batch.global_batch_size) for plan in plans})
-    if len({Fraction(batch, size) for size, batch in batches}) <= 1:
-        return "weak"
-    if len({batch for _, batch in batches}) == 1:
-        return "strong"
-    listed = ", ".join(f"{batch} sequences on {size}" for size, batch in batches)
-    raise UsageError(
-        f"neither weak nor strong scaling: the plans train {listed} processes. Fix the batch per process "
-        "(weak) or the global batch (strong)"
-    )
 
 
 def scaling_of_runs(measurements: Iterable[Measurement]) -> Scaling:
