@@ -11,8 +11,6 @@ from gradwire.errors import CannotLower, UsageError
 from gradwire.lowering import Placement, lower
 from tests.lowering.drawing import METHOD, STRATEGY, lowered, plan
 
-STATIC_GRAPH = "communication.overlap.static_graph"
-
 
 def test_one_machine_takes_a_free_port() -> None:
     command = lowered("native", {"training.num_gpus": 4}, device="cpu").report.command
