@@ -13,15 +13,13 @@ from gradwire.train.communication.reduction_clock import ReductionClock
 
 
 class FullGradients:
-    """What `none` communicates; there is no state. Counted over `synchronisations_per_step` backward passes."""
+    """What `none` communicates; there is no state."""
 
-    def __init__(self, ddp_model: DistributedDataParallel, *, world_size: int, synchronisations_per_step: int) -> None:
+    def __init__(self, ddp_model: DistributedDataParallel, *, world_size: int) -> None:
         self.method = "none"
         self.failure: RunFailed | None = None
         parameters = [parameter for parameter in ddp_model.module.parameters() if parameter.requires_grad]
-        self._gradient_bytes = synchronisations_per_step * sum(
-            parameter.numel() * parameter.element_size() for parameter in parameters
-        )
+        self._gradient_bytes = sum(parameter.numel() * parameter.element_size() for parameter in parameters)
         self._wire_bytes = self._gradient_bytes * 2 * (world_size - 1) // world_size
         self._clock = ReductionClock(ddp_model)
 

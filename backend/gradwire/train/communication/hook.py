@@ -32,9 +32,8 @@ FORMAT_VERSION = 1
 class HookedCommunication:
     """One of Gradwire's own methods on one DDP model.
 
-    `options` are plain values that name the method's settings in a saved state. `synchronisations_per_step`:
-    backward passes outside `no_sync` per optimizer step; `extra_synchronisations`: more of them, once, before the
-    first step of this process ends.
+    `options` are plain values that name the method's settings in a saved state. `extra_synchronisations`: backward
+    passes outside `no_sync` beside the one of each optimizer step, once, before the first step of this process ends.
     """
 
     def __init__(
@@ -45,13 +44,11 @@ class HookedCommunication:
         name: str,
         options: Mapping[str, Any],
         process_group: dist.ProcessGroup,
-        synchronisations_per_step: int,
         extra_synchronisations: int,
     ) -> None:
         self.method = name
         self._averager = method
         self._options = dict(options)
-        self._synchronisations_per_step = synchronisations_per_step
         parameters = [(key, value) for key, value in ddp_model.module.named_parameters() if value.requires_grad]
         self._names = {id(parameter): key for key, parameter in parameters}
         self._sizes = {key: parameter.numel() for key, parameter in parameters}
@@ -79,7 +76,7 @@ class HookedCommunication:
     @property
     def step(self) -> int:
         """Return how many optimizer steps' gradients have been handed over, counted over interruptions."""
-        return self._synchronisations // self._synchronisations_per_step
+        return self._synchronisations
 
     @property
     def last_step(self) -> StepTraffic | None:
@@ -254,10 +251,9 @@ class HookedCommunication:
                 "mean over the ranks that still have batches, which only plain DDP takes; leave it True, or use none"
             )
         self._outer_seconds = 0.0
-        if self._synchronisations % self._synchronisations_per_step == 0:
-            self._gradient_bytes = 0
-            self._lanes.reset_counts()
-            self._seconds_before = self._dispatcher.communication_seconds or 0.0
+        self._gradient_bytes = 0
+        self._lanes.reset_counts()
+        self._seconds_before = self._dispatcher.communication_seconds or 0.0
 
     def _end_backward(self) -> None:
         self._handed_over = True

@@ -37,17 +37,15 @@ def register(
     compression: Compression,
     *,
     process_group: dist.ProcessGroup,
-    synchronisations_per_step: int = 1,
     extra_synchronisations: int = 0,
     dtype: NumberFormat | None = None,
 ) -> GradientCommunication:
     """Make `ddp_model` average its gradients by `compression.method`, and return what counts and saves it.
 
-    Every rank of `process_group`, the one DDP was given, calls this once per model. `synchronisations_per_step` is 1
-    where all but the last micro-step run under `no_sync`, else gradient_accumulation; `extra_synchronisations` is 1
-    where the first micro-step of this process is one more (static_graph with accumulation). `dtype` is what full
-    gradients, those of method none, travel as; None: as they are. Raises UsageError where a method is known not to work
-    here; the text has the reason.
+    Every rank of `process_group`, the one DDP was given, calls this once per model. All micro-steps but the last run
+    under `no_sync`; `extra_synchronisations` is 1 where the first one of this process does not (static_graph with
+    accumulation). `dtype` is what full gradients, those of method none, travel as; None: as they are. Raises UsageError
+    where a method is known not to work here; the text has the reason.
     """
     if compression.method != "none" or dtype is not None:
         _check_real(ddp_model, compression.method if dtype is None else f"none with dtype {dtype}")
@@ -59,20 +57,17 @@ def register(
                 name=dtype,
                 options={"dtype": dtype},
                 process_group=process_group,
-                synchronisations_per_step=synchronisations_per_step,
                 extra_synchronisations=extra_synchronisations,
             )
         case "none":
             return FullGradients(
                 ddp_model,
                 world_size=dist.get_world_size(process_group),
-                synchronisations_per_step=synchronisations_per_step,
             )
         case "fp16-torch":
             return register_fp16_torch(
                 ddp_model,
                 process_group=process_group,
-                synchronisations_per_step=synchronisations_per_step,
                 extra_synchronisations=extra_synchronisations,
             )
         case "powersgd-torch":
@@ -80,7 +75,6 @@ def register(
                 ddp_model,
                 compression,
                 process_group=process_group,
-                synchronisations_per_step=synchronisations_per_step,
                 extra_synchronisations=extra_synchronisations,
             )
         case _:
@@ -96,7 +90,6 @@ def register(
                 name=compression.method,
                 options=msgspec.to_builtins(compression),
                 process_group=process_group,
-                synchronisations_per_step=synchronisations_per_step,
                 extra_synchronisations=extra_synchronisations,
             )
 

@@ -41,7 +41,6 @@ class TorchHook:
         world_size: int,
         bytes_of: Callable[[dist.GradBucket], int],
         several_buckets_hang: bool,
-        synchronisations_per_step: int,
         extra_synchronisations: int,
     ) -> None:
         self.method = name
@@ -51,7 +50,6 @@ class TorchHook:
         self._world_size = world_size
         self._bytes_of = bytes_of
         self._several_buckets_hang = several_buckets_hang
-        self._synchronisations_per_step = synchronisations_per_step
         self._synchronisations = 0
         self._extra_synchronisations = extra_synchronisations
         self._handed_over = False
@@ -84,7 +82,7 @@ class TorchHook:
         """Return what torch's hook returns."""
         if self._several_buckets_hang and not (bucket.index() == 0 and bucket.is_last()):
             raise UsageError(f"communication.compression.method {self.method}: more than one bucket on gloo: {_HANGS}")
-        if bucket.index() == 0 and self._synchronisations % self._synchronisations_per_step == 0:
+        if bucket.index() == 0:
             self._gradient_bytes = self._payload_bytes = 0
         self._gradient_bytes += bucket.buffer().numel() * bucket.buffer().element_size()
         self._payload_bytes += self._bytes_of(bucket)
@@ -117,7 +115,6 @@ def register_fp16_torch(
     ddp_model: DistributedDataParallel,
     *,
     process_group: dist.ProcessGroup,
-    synchronisations_per_step: int,
     extra_synchronisations: int,
 ) -> TorchHook:
     """Register torch's `fp16_compress_hook`."""
@@ -129,7 +126,6 @@ def register_fp16_torch(
         world_size=dist.get_world_size(process_group),
         bytes_of=lambda bucket: 2 * bucket.buffer().numel(),
         several_buckets_hang=False,
-        synchronisations_per_step=synchronisations_per_step,
         extra_synchronisations=extra_synchronisations,
     )
 
@@ -139,7 +135,6 @@ def register_powersgd_torch(
     compression: Compression,
     *,
     process_group: dist.ProcessGroup,
-    synchronisations_per_step: int,
     extra_synchronisations: int,
 ) -> TorchHook:
     """Register torch's `powerSGD_hook`; raises UsageError where it is known to hang."""
@@ -155,7 +150,7 @@ def register_powersgd_torch(
             f"communication.compression.method powersgd-torch with {buckets} buckets on gloo: {_HANGS}; use method "
             "powersgd, or a bucket_cap_mb that holds all gradients"
         )
-    start = compression.start_step * synchronisations_per_step + extra_synchronisations
+    start = compression.start_step + extra_synchronisations
     if start < 2 and (compression.warm_start or compression.error_feedback):
         raise UsageError(
             f"communication.compression.start_step {compression.start_step} with powersgd-torch: torch needs 2 or more "
@@ -192,7 +187,6 @@ def register_powersgd_torch(
         world_size=dist.get_world_size(process_group),
         bytes_of=bytes_of,
         several_buckets_hang=gloo,
-        synchronisations_per_step=synchronisations_per_step,
         extra_synchronisations=extra_synchronisations,
     )
 
