@@ -10,6 +10,7 @@ from gradwire.documents.plan_schema import Plan
 from gradwire.measure.matmul_peak import RunPeak, measured_rate, rate_in_words
 from gradwire.measure.mfu import impossible_share
 from gradwire.measure.peaks import device_peak, peak_flops_per_second
+from gradwire.recipe.model_flops import flops_formula
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,13 +46,8 @@ def utilization_of(
     are None, with the reason, where a part is missing, and where the share comes out above 1: then an input is wrong,
     and the number would be too.
     """
-    formula = flops_formula(plan)
-    flops: Flops | str = "the recipe has no model, so its FLOPs per token are not known"
-    if plan.model_size is not None and formula is not None:
-        per_token, on_hardware = float(plan.model_size.flops_per_token), hardware_flops_per_token(plan)
-        flops = Flops(per_token=per_token, formula=formula, hardware_per_token=on_hardware)
     return shares_of_peak(
-        flops,
+        _flops_of(plan),
         peak_of(plan.world.device, device_name, plan.recipe.training.precision, measured_peak),
         tokens_per_second_per_rank,
         no_rate="no step was timed" if tokens_per_second_per_rank is None else None,
@@ -108,15 +104,19 @@ def hardware_flops_per_token(plan: Plan) -> float:
     return with_recomputation(size.flops_per_token, output_parameters=model.vocab_size * model.hidden_size)
 
 
-def flops_formula(plan: Plan) -> str | None:
-    """Return how the plan's flops_per_token was counted, with its numbers; None without a model."""
+def _flops_of(plan: Plan) -> Flops | str:
     size, model = plan.model_size, plan.recipe.model
     if size is None or model is None:
-        return None
-    return (
-        f"6 N + 12 L h s: N {size.parameters - size.embedding_parameters:,} parameters in matrix products, embedding "
-        f"tables of {size.embedding_parameters:,} left out; L {model.layers}, h {model.hidden_size}, "
-        f"s {model.sequence_length}; attention whole, not halved for causality; recomputation not counted"
+        return "the recipe has no model, so its FLOPs per token are not known"
+    formula = flops_formula(
+        size.parameters,
+        layers=model.layers,
+        hidden_size=model.hidden_size,
+        sequence_length=str(model.sequence_length),
+        embedding_parameters=size.embedding_parameters,
+    )
+    return Flops(
+        per_token=float(size.flops_per_token), formula=formula, hardware_per_token=hardware_flops_per_token(plan)
     )
 
 

@@ -11,7 +11,7 @@ from gradwire.documents.peak_schema import MatmulPeak
 from gradwire.measure.matmul_peak import RunPeak
 from gradwire.measure.rank_log import RankLog, RankShape, RankSubject
 from gradwire.measure.utilization import Flops, Peak, peak_of, shares_of_peak, with_recomputation
-from gradwire.recipe.model_flops import model_flops_per_token
+from gradwire.recipe.model_flops import flops_formula, model_flops_per_token
 
 _BY_HAND = "--flops-per-token"
 
@@ -100,10 +100,12 @@ def _counted(shape: RankShape, subject: RankSubject, layers: int, hidden_size: i
             else flops
         )
     mean = "" if length.is_integer() else ", a mean over the tokens"
-    formula = (
-        f"6 N + 12 L h s: N {shape.parameters - shape.embedding_parameters:,} parameters in matrix products, embedding "
-        f"tables of {shape.embedding_parameters:,} left out; L {layers}, h {hidden_size}, s {length:,.10g}{mean}; "
-        "attention whole, not halved for causality; recomputation not counted"
+    formula = flops_formula(
+        shape.parameters,
+        layers=layers,
+        hidden_size=hidden_size,
+        sequence_length=f"{length:,.10g}{mean}",
+        embedding_parameters=shape.embedding_parameters,
     )
     return Flops(per_token=flops, formula=formula, hardware_per_token=hardware)
 

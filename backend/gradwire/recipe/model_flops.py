@@ -37,3 +37,14 @@ def model_flops_per_token(
         raise UsageError("; ".join(wrong))
     attention = (6 if causal else 12) * layers * hidden_size * sequence_length
     return 6 * (parameters - embedding_parameters) + attention
+
+
+def flops_formula(
+    parameters: int, *, layers: int, hidden_size: int, sequence_length: str, embedding_parameters: int
+) -> str:
+    """Return how `model_flops_per_token` counts, with the numbers; `sequence_length` as it is shown."""
+    return (
+        f"6 N + 12 L h s: N {parameters - embedding_parameters:,} parameters in matrix products, embedding tables of "
+        f"{embedding_parameters:,} left out; L {layers}, h {hidden_size}, s {sequence_length}; attention whole, not "
+        "halved for causality; recomputation not counted"
+    )
