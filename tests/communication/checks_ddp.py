@@ -1,20 +1,17 @@
-"""What each method promises under DDP: any buckets, unused parameters, resume; `test_communication_ddp.py` runs it."""
+"""What each method promises under any buckets and settings of DDP; `test_communication_ddp.py` runs it."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
 
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch import nn
 
 from gradwire.documents.recipe_schema import Communication, Overlap, Recipe
 from gradwire.errors import UsageError
 from gradwire.train.buckets import settle_buckets
-from gradwire.train.communication.hook import HookedCommunication
 from gradwire.train.ddp import ddp_options
 from tests.communication.models import (
     AVERAGING_METHODS,
@@ -25,23 +22,10 @@ from tests.communication.models import (
     Run,
     assert_ranks_identical,
     everyone,
+    for_each_method,
+    hooked,
     settings,
 )
-
-STATEFUL = ("powersgd", "powersgd-alternating", "int8", "topk", "local-sgd-int8")
-
-
-def for_each_method(check: Callable[[str], None], methods: Sequence[str] = OWN_METHODS) -> None:
-    for method in methods:
-        try:
-            check(method)
-        except AssertionError as error:
-            raise AssertionError(f"{method}: {error}") from error
-
-
-def hooked(run: Run) -> HookedCommunication:
-    assert isinstance(run.communication, HookedCommunication)
-    return run.communication
 
 
 def check_ranks_are_identical_with_seven_buckets() -> None:
@@ -172,100 +156,6 @@ def check_every_method_learns_like_plain_ddp() -> None:
     for_each_method(check)
 
 
-def check_a_resumed_run_equals_the_uninterrupted_one() -> None:
-    def check(method: str) -> None:
-        whole = Run(settings(method))
-        whole.train(0, 7)
-        saved = whole.save()
-        whole.train(7, 12)
-        resumed = Run(settings(method))
-        assert resumed.load(saved) == ()
-        resumed.train(7, 12)
-        assert torch.equal(whole.parameters(), resumed.parameters()), "parameters differ"
-        assert hooked(resumed).step == 12
-        ours, theirs = whole.communication.state_dict(), resumed.communication.state_dict()
-        assert ours["buckets"] == theirs["buckets"]
-        for part in ("shared", "local"):
-            for kind, table in ours[part].items():
-                assert all(torch.equal(table[name], theirs[part][kind][name]) for name in table), f"{kind} differ"
-        whole.communication.close()
-        resumed.communication.close()
-
-    for_each_method(check)
-
-
-def check_a_run_resumed_before_its_start_step_equals_the_uninterrupted_one() -> None:
-    for method in ("powersgd", "powersgd-alternating", "local-sgd"):
-        whole = Run(settings(method, start_step=5))
-        whole.train(0, 3)
-        saved = whole.save()
-        whole.train(3, 9)
-        resumed = Run(settings(method, start_step=5))
-        resumed.load(saved)
-        resumed.train(3, 9)
-        assert torch.equal(whole.parameters(), resumed.parameters()), method
-        whole.communication.close()
-        resumed.communication.close()
-
-
-def check_a_resumed_run_may_have_other_buckets() -> None:
-    def check(method: str) -> None:
-        run = Run(settings(method))
-        run.train(0, 5)
-        resumed = Run(settings(method), bucket_cap_mb=3 * SEVEN_BUCKETS_MB)
-        resumed.load(run.save())
-        resumed.train(5, 9)
-        assert_ranks_identical(resumed)
-        run.communication.close()
-        resumed.communication.close()
-
-    for_each_method(check)
-
-
-def check_state_of_another_world_keeps_the_shared_parts() -> None:
-    def check(method: str) -> None:
-        run = Run(settings(method))
-        run.train(0, 5)
-        state = run.communication.state_dict()
-        shared = state["shared"]
-        state |= {"world_size": 8, "rank": 7}
-        resumed = Run(settings(method))
-        notes = resumed.communication.load_state_dict(state)
-        assert len(notes) == 1 and "are reset" in notes[0], notes
-        assert hooked(resumed).step == 5
-        loaded = resumed.communication.state_dict()
-        assert all(not table for table in loaded["local"].values())
-        for kind, table in shared.items():
-            assert table and all(torch.equal(table[name], loaded["shared"][kind][name]) for name in table)
-        resumed.train(5, 7)
-        assert_ranks_identical(resumed)
-        run.communication.close()
-        resumed.communication.close()
-
-    for_each_method(check, STATEFUL)
-
-
-def check_states_of_different_steps_are_refused() -> None:
-    run = Run(settings("powersgd"))
-    run.train(0, 3)
-    state = run.communication.state_dict()
-    if dist.get_rank() == 0:
-        state["synchronisations"] += 1
-    with pytest.raises(UsageError, match="different runs or steps"):
-        run.communication.load_state_dict(state)
-    run.communication.close()
-
-
-def check_state_of_another_method_is_set_aside() -> None:
-    run = Run(settings("powersgd"))
-    run.train(0, 3)
-    other = Run(settings("int8"))
-    (note,) = other.communication.load_state_dict(run.communication.state_dict())
-    assert "powersgd is not used" in note
-    run.communication.close()
-    other.communication.close()
-
-
 def check_accumulation_counts_one_step_per_optimizer_step() -> None:
     def check(method: str) -> None:
         run = Run(settings(method))
@@ -284,43 +174,6 @@ def check_static_graph_with_accumulation_synchronises_once_more() -> None:
         assert hooked(run).step == 4
         assert_ranks_identical(run)
         run.communication.close()
-
-    for_each_method(check)
-
-
-class Wide(nn.Module):
-    """Larger than torch's first bucket, 1 MiB, below which it asserts when it cuts a compiled graph into buckets."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(
-            nn.Sequential(nn.Linear(WIDTH, 8000), nn.Tanh(), nn.Linear(8000, WIDTH)) for _ in range(2)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = x + layer(x)
-        return x
-
-
-def check_torch_compile_trains_the_same() -> None:
-    def check(method: str) -> None:
-        trained = []
-        for compiled in (False, True):
-            # Then the buckets stay as they are: a compiled backward pass has another order of gradients.
-            run = Run(settings(method), model=Wide, bucket_cap_mb=1, find_unused_parameters=True)
-            start = run.parameters()
-            if compiled:
-                torch._dynamo.reset()
-                torch._dynamo.utils.counters.clear()
-                run.compile()
-            run.train(0, 4)
-            assert_ranks_identical(run)
-            trained.append(run.parameters())
-            run.communication.close()
-        graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
-        assert graphs, "nothing was compiled"
-        assert (trained[0] - trained[1]).norm() < 1e-5 * (trained[0] - start).norm()
 
     for_each_method(check)
 
@@ -385,23 +238,6 @@ def check_the_first_bucket_has_a_size_of_its_own() -> None:
     run.communication.close()
 
 
-class Checkpointed(Layers):
-    def forward(self, x: Tensor, skip: frozenset[int] = frozenset()) -> Tensor:
-        for layer in self.layers:
-            x = checkpoint(nn.Sequential(layer, nn.Tanh()), x, use_reentrant=False) + x
-        return x
-
-
-def check_activation_checkpointing() -> None:
-    def check(method: str) -> None:
-        run = Run(settings(method), model=Checkpointed)
-        run.train(0, 5)
-        assert_ranks_identical(run)
-        run.communication.close()
-
-    for_each_method(check)
-
-
 def check_torch_hooks_run_where_they_are_safe() -> None:
     for method in ("powersgd-torch", "fp16-torch"):
         run = Run(settings(method), bucket_cap_mb=25)
@@ -430,18 +266,3 @@ def check_torch_powersgd_is_refused_where_it_hangs() -> None:
 def check_alternating_without_warm_start_is_refused() -> None:
     with pytest.raises(UsageError, match="warm_start"):
         Run(settings("powersgd-alternating", warm_start=False))
-
-
-def check_the_state_is_plain_enough_to_load_safely() -> None:
-    def check(method: str) -> None:
-        run = Run(settings(method))
-        run.train(0, 4)
-        buffer = io.BytesIO()
-        torch.save(run.communication.state_dict(), buffer)
-        buffer.seek(0)
-        state = torch.load(buffer, weights_only=True)
-        assert state["method"] == settings(method).method and state["synchronisations"] == 4
-        assert len(everyone(torch.tensor(state["rank"]))) == dist.get_world_size()
-        run.communication.close()
-
-    for_each_method(check)

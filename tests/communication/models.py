@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gradwire.documents.recipe_schema import Compression
 from gradwire.train.communication import GradientCommunication, register
+from gradwire.train.communication.hook import HookedCommunication
 
 WIDTH = 24
 # Gradients averaged in every step.
@@ -152,3 +153,18 @@ def assert_ranks_identical(run: Run) -> None:
     own = run.parameters()
     assert torch.isfinite(own).all(), "parameters are not finite"
     assert all(torch.equal(other, own) for other in everyone(own)), "ranks differ"
+
+
+def for_each_method(check: Callable[[str], None], methods: Sequence[str] = OWN_METHODS) -> None:
+    """Run `check` with each of `methods`; what fails names its method."""
+    for method in methods:
+        try:
+            check(method)
+        except AssertionError as error:
+            raise AssertionError(f"{method}: {error}") from error
+
+
+def hooked(run: Run) -> HookedCommunication:
+    """Return the communication of a run with a method of Gradwire's own."""
+    assert isinstance(run.communication, HookedCommunication)
+    return run.communication

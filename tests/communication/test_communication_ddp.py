@@ -8,7 +8,7 @@ import pytest
 
 from tests.communication.world import check_names, run_world
 
-CHECKS = (Path(__file__).with_name("checks_ddp.py"), Path(__file__).with_name("checks_local_sgd.py"))
+CHECKS = [Path(__file__).with_name(f"checks_{name}.py") for name in ("ddp", "resume", "local_sgd", "backward")]
 
 pytestmark = pytest.mark.distributed
 
