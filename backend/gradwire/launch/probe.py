@@ -90,15 +90,15 @@ def _version(import_name: str) -> str | None:
         return "unknown"
 
 
-def port_in_use(port: int, host: str = "") -> bool:
-    """Return whether another process listens on `port` of this machine's address `host` ("" is every address)."""
+def port_in_use(port: int) -> bool:
+    """Return whether another process listens on `port` of any of this machine's addresses."""
     import socket
 
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         # As torch's store does: a port whose last connection is only fading out may be taken again.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((host, port))
+            probe.bind(("", port))
         except OSError:
             return True
     return False
