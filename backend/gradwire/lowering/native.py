@@ -24,9 +24,9 @@ from gradwire.lowering.shared import (
     refuse_compression,
     refuse_ddp_settings,
     refuse_fp8,
+    refuse_fp16,
     refuse_fp16_on_cpu,
     refuse_overlap,
-    refuse_precision,
     scheduler_outcomes,
 )
 from gradwire.lowering.torchrun import torchrun_words
@@ -73,7 +73,7 @@ def _pipeline_refusals(plan: Plan, pipeline: SettledPipeline) -> list[Refusal]:
         limit = f"with {pipeline.schedule} gradients are averaged after the passes, without DDP's hooks"
         found = refuse_compression(plan, limit)
     limit = "a loss cannot be scaled over pipeline stages"
-    found += refuse_precision(plan, limit, precision="fp16-mixed", nearest="bf16-mixed")
+    found += refuse_fp16(plan, limit)
     if pipeline.schedule not in SINGLE_STAGE_SCHEDULES and plan.recipe.parallelism.data.strategy == "ddp":
         limit = f"with {pipeline.schedule} gradients are averaged after the passes, without DDP's buckets"
         found += refuse_overlap(plan, limit)

@@ -142,11 +142,11 @@ def refuse_compression(
     return [Refusal(path=path, limit=limit, nearest=nearest, fallback={path: nearest})]
 
 
-def refuse_precision(plan: Plan, limit: str, *, precision: str, nearest: str) -> list[Refusal]:
-    """Return a refusal when the plan's precision is `precision`; `nearest` is what to fall back to."""
-    if plan.recipe.training.precision != precision:
+def refuse_fp16(plan: Plan, limit: str) -> list[Refusal]:
+    """Return a refusal of fp16-mixed."""
+    if plan.recipe.training.precision != "fp16-mixed":
         return []
-    path = "training.precision"
+    path, nearest = "training.precision", "bf16-mixed"
     return [Refusal(path=path, limit=limit, nearest=nearest, fallback={path: nearest})]
 
 
@@ -167,9 +167,7 @@ def refuse_fp8(plan: Plan, limit: str) -> list[Refusal]:
 
 def refuse_fp16_on_cpu(plan: Plan, limit: str) -> list[Refusal]:
     """Return a refusal of fp16-mixed on a CPU."""
-    if plan.world.device != "cpu":
-        return []
-    return refuse_precision(plan, limit, precision="fp16-mixed", nearest="bf16-mixed")
+    return refuse_fp16(plan, limit) if plan.world.device == "cpu" else []
 
 
 def _model_outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str, Outcome]:
