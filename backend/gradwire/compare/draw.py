@@ -68,14 +68,7 @@ def draw_throughput(axes: Axes, comparison: Comparison) -> None:
     for backend, cells in _by_backend(comparison):
         look = LOOKS[backend]
         measured = [cell for cell in cells if cell.tokens_per_second is not None]
-        axes.plot(
-            [cell.num_gpus for cell in measured],
-            [_or_gap(cell.tokens_per_second) for cell in measured],
-            color=look.colour,
-            marker=look.marker,
-            markersize=look.marker_size,
-            label=backend,
-        )
+        _draw_line(axes, backend, measured, [_or_gap(cell.tokens_per_second) for cell in measured])
         axes.vlines(
             [cell.num_gpus for cell in measured],
             [_or_gap(cell.tokens_per_second_minimum) for cell in measured],
@@ -108,16 +101,8 @@ def draw_efficiency(axes: Axes, comparison: Comparison) -> None:
     size_axis(axes, sizes)
     draw_borders(axes)
     for backend, cells in _by_backend(comparison):
-        look = LOOKS[backend]
         known = [cell for cell in cells if cell.scaling_efficiency is not None]
-        axes.plot(
-            [cell.num_gpus for cell in known],
-            [_or_gap(cell.scaling_efficiency) for cell in known],
-            color=look.colour,
-            marker=look.marker,
-            markersize=look.marker_size,
-            label=backend,
-        )
+        _draw_line(axes, backend, known, [_or_gap(cell.scaling_efficiency) for cell in known])
         sure = [(cell, cell.interval) for cell in known if cell.interval is not None]
         for cell, interval in sure:
             # Beside each other where backends share a size.
@@ -126,7 +111,7 @@ def draw_efficiency(axes: Axes, comparison: Comparison) -> None:
             axes.plot(
                 [cell.num_gpus] * 2,
                 [interval.low, interval.high],
-                color=look.colour,
+                color=LOOKS[backend].colour,
                 marker="_",
                 markersize=5,
                 linewidth=1.5,
@@ -221,21 +206,25 @@ def draw_memory(axes: Axes, comparison: Comparison) -> None:
     largest = max(cell.peak_memory_bytes or 0 for cell in comparison.cells)
     unit, size_of_unit = ("GiB", 2**30) if largest >= 2**30 else ("MiB", 2**20)
     for backend, cells in _by_backend(comparison):
-        look = LOOKS[backend]
         known = [cell for cell in cells if cell.peak_memory_bytes is not None]
-        axes.plot(
-            [cell.num_gpus for cell in known],
-            [(cell.peak_memory_bytes or 0) / size_of_unit for cell in known],
-            color=look.colour,
-            marker=look.marker,
-            markersize=look.marker_size,
-            label=backend,
-        )
+        _draw_line(axes, backend, known, [(cell.peak_memory_bytes or 0) / size_of_unit for cell in known])
     size_axis(axes, sizes)
     axes.set_ylim(0, max(largest / size_of_unit * 1.1, 1e-9))
     axes.set_title("Peak memory", loc="left")
     axes.set_ylabel(f"{unit}, fullest rank")
     _legend_below(axes)
+
+
+def _draw_line(axes: Axes, backend: Backend, cells: Sequence[Cell], heights: Sequence[float]) -> None:
+    look = LOOKS[backend]
+    axes.plot(
+        [cell.num_gpus for cell in cells],
+        heights,
+        color=look.colour,
+        marker=look.marker,
+        markersize=look.marker_size,
+        label=backend,
+    )
 
 
 def _aside(axes: Axes, points: float) -> Transform:
