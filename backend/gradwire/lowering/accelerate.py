@@ -33,8 +33,8 @@ from gradwire.lowering.deepspeed_account import (
     deepspeed_outcomes,
     deepspeed_refusals,
     deepspeed_target,
-    written_defaults,
 )
+from gradwire.lowering.deepspeed_defaults import written_defaults
 from gradwire.lowering.deepspeed_document import deepspeed_document
 from gradwire.lowering.extras import Target, dotted_keys, merge_extras, refuse_extras
 from gradwire.lowering.fields import Outcome, Refusal, emulated, exact, unused
@@ -98,7 +98,7 @@ def build(plan: Plan, placement: Placement, program: tuple[str, ...] | None) -> 
         deepspeed = deepspeed_document(plan, with_optimizer=False)
         files[DEEPSPEED_FILE] = document_text(merge_extras(deepspeed, deepspeed_extras))
         reported += [f"{DEEPSPEED_FILE} {key}" for key, _ in dotted_keys(deepspeed_extras)]
-        defaults += written_defaults(plan, deepspeed)
+        defaults += written_defaults(deepspeed)
     return Lowered(
         files=files,
         command=(*_launcher(plan, placement), *program_words(program, "-m")),

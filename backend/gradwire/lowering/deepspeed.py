@@ -11,8 +11,8 @@ from gradwire.lowering.deepspeed_account import (
     deepspeed_outcomes,
     deepspeed_refusals,
     deepspeed_target,
-    written_defaults,
 )
+from gradwire.lowering.deepspeed_defaults import written_defaults
 from gradwire.lowering.deepspeed_document import FILE, deepspeed_document
 from gradwire.lowering.deepspeed_scheduler import first_learning_rate, late_by, scheduler_says_it_all
 from gradwire.lowering.extras import dotted_keys, merge_extras, refuse_extras
@@ -62,7 +62,7 @@ def build(plan: Plan, placement: Placement, program: tuple[str, ...] | None) -> 
         command=(*_launcher(plan, placement), *program_words(program, "--module")),
         environment=deepspeed_environment(plan),
         outcomes=_outcomes(plan, program),
-        defaults=written_defaults(plan, document),
+        defaults=written_defaults(document),
         extras=tuple(f"{FILE} {key}" for key, _ in dotted_keys(extras)),
     )
 

@@ -1,17 +1,15 @@
-"""Accounts for what DeepSpeed's configuration makes of a plan: refusals, outcomes, and hidden defaults overwritten."""
+"""Accounts for what DeepSpeed's configuration makes of a plan: refusals, outcomes, and what may be merged in."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from gradwire.documents.lowering_schema import WrittenDefault
 from gradwire.documents.plan_schema import Plan
 from gradwire.lowering.compilation import refuse_deepspeed_fullgraph
 from gradwire.lowering.deepspeed_document import (
     DEFAULT_BUCKET_MIB,
     FILE,
-    NEVER,
     communication_data_type,
     model_data_type,
     reduces_in_buckets,
@@ -104,83 +102,6 @@ def deepspeed_outcomes(plan: Plan, program: tuple[str, ...] | None) -> dict[str,
         **compression_outcomes(plan, _compression_outcome(plan), unused()),
         **_overlap_outcomes(plan),
     }
-
-
-def written_defaults(plan: Plan, document: Mapping[str, Any]) -> tuple[WrittenDefault, ...]:
-    """Return DeepSpeed's hidden defaults that `document` overwrites, with what each would have done."""
-    found = [_default("steps_per_print", NEVER, 10, "DeepSpeed would print progress on stdout")]
-    if document["gradient_clipping"] != 1.0:
-        found.append(
-            _default(
-                "gradient_clipping",
-                document["gradient_clipping"],
-                1.0,
-                "absent means clipping at 1.0, not off",
-            )
-        )
-    zero = document["zero_optimization"]
-    if "zero_force_ds_cpu_optimizer" in document:
-        found.append(
-            _default(
-                "zero_force_ds_cpu_optimizer",
-                False,
-                True,
-                "with the optimizer offloaded, DeepSpeed would refuse a program's own torch optimizer",
-            )
-        )
-    if zero["stage"] in (1, 2) and "overlap_comm" in zero:
-        found.append(
-            _default(
-                "zero_optimization.overlap_comm", True, False, "DDP overlaps its reduction; stages 1 and 2 would not"
-            )
-        )
-    for key in ("reduce_bucket_size", "allgather_bucket_size"):
-        if key in zero:
-            found.append(
-                _default(
-                    f"zero_optimization.{key}",
-                    zero[key],
-                    500_000_000,
-                    "elements, not MiB: a smaller model's gradients would leave in one piece, overlapping with nothing",
-                )
-            )
-    if document["bf16"]["enabled"]:
-        found.append(
-            _default(
-                "bf16.check_grad_overflow", False, True, "a step with a gradient that is not finite would be skipped"
-            )
-        )
-    if document["fp16"]["enabled"]:
-        found.append(_default("fp16.loss_scale_window", 2000, 1000, "torch's GradScaler grows every 2000 steps"))
-        found.append(_default("fp16.hysteresis", 1, 2, "torch's GradScaler shrinks at the first overflow"))
-    params = document.get("optimizer", {}).get("params", {})
-    if plan.recipe.training.optimizer == "Adam" and params:
-        found.append(
-            _default("optimizer.params.adam_w_mode", False, True, "Adam would decay weights decoupled, as AdamW does")
-        )
-    if "scheduler" in document:
-        scheduler = document["scheduler"]["params"]
-        why = "the learning rate would rise with the logarithm of the step"
-        found.append(_default("scheduler.params.warmup_type", "linear", "log", why))
-        if "warmup_max_lr" in scheduler:
-            hidden = "the optimizer's lr" if document["scheduler"]["type"] == "WarmupLR" else 0.001
-            why = "the learning rate would rise to that, whatever the recipe says"
-            found.append(_default("scheduler.params.warmup_max_lr", scheduler["warmup_max_lr"], hidden, why))
-        if scheduler.get("cos_min_ratio", 0.0001) != 0.0001:
-            why = "the learning rate would fall to that share"
-            found.append(_default("scheduler.params.cos_min_ratio", scheduler["cos_min_ratio"], 0.0001, why))
-        if scheduler["last_batch_iteration"] != -1:
-            why = "the first learning rate would be used for two steps, and every later one a step late"
-            found.append(_default("scheduler.params.last_batch_iteration", scheduler["last_batch_iteration"], -1, why))
-    if params.get("torch_adam"):
-        found.append(
-            _default("optimizer.params.torch_adam", True, False, "an optimizer kernel would be compiled first")
-        )
-    return tuple(sorted(found, key=lambda written: written.key))
-
-
-def _default(key: str, value: Any, hidden: Any, why: str) -> WrittenDefault:
-    return WrittenDefault(key=key, value=value, hidden_default=hidden, why=why)
 
 
 def _decided(document: Mapping[str, Any], plan: Plan) -> Decided:

@@ -9,7 +9,8 @@ from gradwire.lowering.accelerate_document import is_zero
 from gradwire.lowering.accelerate_fsdp import accelerate_fsdp_refusals
 from gradwire.lowering.compilation import dynamo_environment, refuse_accelerate_fullgraph
 from gradwire.lowering.deepspeed import deepspeed_environment
-from gradwire.lowering.deepspeed_account import deepspeed_refusals, deepspeed_target, written_defaults
+from gradwire.lowering.deepspeed_account import deepspeed_refusals, deepspeed_target
+from gradwire.lowering.deepspeed_defaults import written_defaults
 from gradwire.lowering.deepspeed_document import FILE as DEEPSPEED_FILE
 from gradwire.lowering.deepspeed_document import deepspeed_document
 from gradwire.lowering.extras import dotted_keys, merge_extras, refuse_extras
@@ -63,7 +64,7 @@ def build(plan: Plan, placement: Placement, program: tuple[str, ...] | None) -> 
         deepspeed = deepspeed_document(plan, with_optimizer=True, with_scheduler=False)
         files[DEEPSPEED_FILE] = document_text(merge_extras(deepspeed, extras))
         reported = tuple(f"{DEEPSPEED_FILE} {key}" for key, _ in dotted_keys(extras))
-        defaults += written_defaults(plan, deepspeed)
+        defaults += written_defaults(deepspeed)
     return Lowered(
         files=files,
         command=(*torchrun_words(plan, placement), *program_words(program, "-m")),
