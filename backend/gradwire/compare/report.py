@@ -23,7 +23,6 @@ from gradwire.measure.time_split import step_of
 # More rows than this are a scroll, not a table.
 _MOST_LOSS_ROWS = 25
 
-
 _METHODS = {
     "paired-t": "Intervals: Student's t on the logarithms of the ratios within each round of runs.",
     "welch-t": "Intervals: Welch's t on the logarithms of the throughputs; the repeats were not made in rounds.",
@@ -81,41 +80,14 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
     Raises EnvironmentNotFit where jinja2 or matplotlib is missing.
     """
     check_can_report()
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=True,
-    )
-    filters: dict[str, Callable[..., Any]] = {
-        "rate": readable.rate,
-        "times": readable.times,
-        "percent": readable.percent,
-        "loss": readable.loss,
-        "memory": readable.memory,
-        "seconds": readable.seconds,
-        "name": readable.name_of,
-        "span": readable.span,
-        "unbroken": lambda text: text.replace(" %", "\u00a0%"),
-    }
-    environment.filters.update(filters)
     cells = comparison.cells
     explained = [cell for cell in cells if cell.causes]
-    anything_graded = any(cell.grade is not None for cell in cells)
-
-    def needs_it(cell: Cell) -> bool:
-        return cell.grade not in (None, "good") or not anything_graded
-
-    needing = [cell for cell in explained if needs_it(cell)]
-    # Of each backend the largest size that needs it: the others have much the same causes.
-    first = list({cell.backend: cell for cell in sorted(needing, key=lambda cell: cell.num_gpus)}.values())
+    first = _explained_first(cells)
     loss_cells = [cell for cell in cells if cell.losses]
     loss_rows = _loss_rows(loss_cells)
-    return environment.get_template("report.html.j2").render(
+    return _template().render(
         comparison=comparison,
         findings=findings(comparison),
         scaling={
@@ -156,6 +128,38 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
         facts=facts_of(comparison, measurements),
         command=shlex.join(command),
     )
+
+
+def _template() -> Any:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    filters: dict[str, Callable[..., Any]] = {
+        "rate": readable.rate,
+        "times": readable.times,
+        "percent": readable.percent,
+        "loss": readable.loss,
+        "memory": readable.memory,
+        "seconds": readable.seconds,
+        "name": readable.name_of,
+        "span": readable.span,
+        "unbroken": lambda text: text.replace(" %", "\u00a0%"),
+    }
+    environment.filters.update(filters)
+    return environment.get_template("report.html.j2")
+
+
+def _explained_first(cells: Sequence[Cell]) -> list[Cell]:
+    """Of each backend the largest size that falls short: the others have much the same causes."""
+    anything_graded = any(cell.grade is not None for cell in cells)
+    short = [cell for cell in cells if cell.causes and (cell.grade not in (None, "good") or not anything_graded)]
+    return list({cell.backend: cell for cell in sorted(short, key=lambda cell: cell.num_gpus)}.values())
 
 
 def _against(comparison: Comparison) -> str:
