@@ -30,7 +30,8 @@ from gradwire.documents.plan_schema import Plan
 from gradwire.errors import UsageError
 from gradwire.plan import settle
 from gradwire.recipe import Override, load_recipe, parse_set
-from gradwire.train.accelerator import RecipeAccelerator, build_accelerator
+from gradwire.train.accelerator import RecipeAccelerator
+from gradwire.train.accelerator_start import build_accelerator
 from gradwire.train.reading import read_plan
 from gradwire.train.setting import check_world_size, read_place
 

@@ -1,42 +1,29 @@
-"""Builds Accelerate's `Accelerator` from a plan, with all that its YAML cannot carry."""
+"""Gives a training loop, beside Accelerate's `Accelerator`, all of the plan that its YAML cannot carry."""
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator, PartialState
-from accelerate.utils import (
-    DeepSpeedPlugin,
-    DistributedDataParallelKwargs,
-    DistributedType,
-    DummyOptim,
-    GradientAccumulationPlugin,
-    TorchDynamoPlugin,
-)
+from accelerate.utils import DistributedDataParallelKwargs, DistributedType, DummyOptim
 
-from gradwire.artifact import DEEPSPEED_FILE
 from gradwire.documents.measurement_schema import Buckets
 from gradwire.documents.plan_schema import Plan
-from gradwire.documents.recipe_schema import Recipe, Training
+from gradwire.documents.recipe_schema import Training
 from gradwire.errors import EnvironmentNotFit, UsageError
 from gradwire.recipe.learning_rate import changes
 from gradwire.train.buckets import settle_buckets
 from gradwire.train.clip import clip_gradients
 from gradwire.train.communication import GradientCommunication
 from gradwire.train.ddp import ddp_options, first_micro_step_must_reduce, register_communication
-from gradwire.train.deepspeed_config import check_deepspeed_config
 from gradwire.train.model import weights_dtype
 from gradwire.train.optimizer import build_optimizer
 from gradwire.train.passes import Passes
 from gradwire.train.schedule import ScheduledLearningRate
-from gradwire.train.setting import check_device_can
 from gradwire.train.weighting import token_weights
 
 
@@ -266,32 +253,6 @@ class RecipeAccelerator:
         return bool(self.accelerator.distributed_type == DistributedType.DEEPSPEED)
 
 
-def build_accelerator(plan: Plan, folder: Path | None) -> RecipeAccelerator:
-    """Return the plan's Accelerator; `folder` holds the plan's deepspeed.json, None: Accelerate's own file is used.
-
-    Raises EnvironmentNotFit where Accelerate cannot run the plan here or believes in another world than the plan's.
-    """
-    recipe = plan.recipe
-    check_device_can(plan)
-    _check_launch(plan)
-    if plan.world.device == "cpu":
-        # First of all: without it Accelerate looks for a GPU, finds none and believes in a world of one process.
-        os.environ["DS_ACCELERATOR"] = "cpu"
-        PartialState(cpu=True)
-    is_zero = recipe.parallelism.data.strategy.startswith("zero")
-    fp32_products = torch.get_float32_matmul_precision()
-    accelerator = Accelerator(
-        dynamo_plugin=_dynamo_plugin(recipe.training),
-        mixed_precision=None if is_zero else _mixed_precision(recipe),
-        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=plan.batch.gradient_accumulation),
-        deepspeed_plugin=_deepspeed_plugin(plan, folder) if is_zero else None,
-    )
-    # With a compiler Accelerate allows TF32 for fp32, without a word.
-    torch.set_float32_matmul_precision(fp32_products)
-    _check_world(plan, accelerator)
-    return RecipeAccelerator(plan, accelerator)
-
-
 def cast_weights(model: Any, recipe_accelerator: RecipeAccelerator) -> Any:
     """Return `model` with weights of the recipe's type; DeepSpeed casts them itself."""
     training = recipe_accelerator.plan.recipe.training
@@ -321,59 +282,3 @@ def _of_all_ranks(state: dict[str, Any]) -> list[Any]:
     gathered: list[Any] = [None] * torch.distributed.get_world_size() if is_first else []
     torch.distributed.gather_object(state, gathered if is_first else None, dst=0)
     return gathered
-
-
-def _mixed_precision(recipe: Recipe) -> str:
-    if recipe.training.fp8 != "none":
-        return "fp8"
-    return {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}.get(recipe.training.precision, "no")
-
-
-def _dynamo_plugin(training: Training) -> Any:
-    plugin = TorchDynamoPlugin(
-        backend=training.compile_backend if training.compile else "no",
-        mode=training.compile_mode,
-        fullgraph=training.compile_fullgraph,
-        use_regional_compilation=training.compile_regional,
-    )
-    # accelerate launch exports False where the file says nothing, which the plugin takes for an answer.
-    plugin.dynamic = training.compile_dynamic
-    return plugin
-
-
-def _deepspeed_plugin(plan: Plan, folder: Path | None) -> Any:
-    # From the folder rather than from the YAML, whose path holds only where it was written.
-    file = folder / DEEPSPEED_FILE if folder else None
-    if file is None or not file.is_file():
-        return DeepSpeedPlugin()
-    check_deepspeed_config(plan, str(file), has_optimizer=False)
-    return DeepSpeedPlugin(hf_ds_config=str(file))
-
-
-def _check_launch(plan: Plan) -> None:
-    strategy = plan.recipe.parallelism.data.strategy
-    asked_for_deepspeed = os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() == "true"
-    asked_for_fsdp = os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
-    if (asked_for_deepspeed and not strategy.startswith("zero")) or (asked_for_fsdp and strategy != "fsdp"):
-        raise EnvironmentNotFit(
-            f"accelerate launch was given a config for {'DEEPSPEED' if asked_for_deepspeed else 'FSDP'}, but the "
-            f"plan's strategy is {strategy}; use the accelerate.yaml that was generated with the plan"
-        )
-
-
-def _check_world(plan: Plan, accelerator: Any) -> None:
-    if accelerator.num_processes != plan.world.world_size:
-        raise EnvironmentNotFit(
-            f"the plan is for {plan.world.world_size} processes, but Accelerate believes in "
-            f"{accelerator.num_processes} (distributed type {accelerator.distributed_type.value}); "
-            "use the accelerate.yaml that was generated with the plan"
-        )
-    strategy = plan.recipe.parallelism.data.strategy
-    expected = {"ddp": "DDP", "fsdp": DistributedType.FSDP.value}.get(strategy, DistributedType.DEEPSPEED.value)
-    sharded = (DistributedType.FSDP.value, DistributedType.DEEPSPEED.value)
-    found = accelerator.distributed_type.value if accelerator.distributed_type.value in sharded else "DDP"
-    if found != expected:
-        raise EnvironmentNotFit(
-            f"the plan's strategy is {strategy}, but Accelerate would train {found}; "
-            "use the accelerate.yaml that was generated with the plan"
-        )

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from gradwire.documents.measurement_schema import Buckets
-from gradwire.train.accelerator import RecipeAccelerator, build_accelerator, cast_weights
+from gradwire.train.accelerator import RecipeAccelerator, cast_weights
+from gradwire.train.accelerator_start import build_accelerator
 from gradwire.train.communication import GradientCommunication
 from gradwire.train.compilation import compiled_notes
 from gradwire.train.ddp import explained
