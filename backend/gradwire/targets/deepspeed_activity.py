@@ -25,7 +25,7 @@ def idle_reason(path: str, values: Mapping[str, Effective], stage: int) -> str |
     section, _, name = path.rpartition(".")
     stages = spec.get("x-stages") or _section_stages(section)
     if stages is not None and stage not in stages and not _is_refused_elsewhere(path, values):
-        return f"it acts at {_stages(stages)}, and this is stage {stage}"
+        return f"it acts at {stages_in_words(stages)}, and this is stage {stage}"
     if section == _ZERO and name in OF_BUCKETS and _runs_bf16_optimizer(values, stage):
         return "BF16_Optimizer, which runs stage 1 with bf16 and gradients in fp32, does not read it"
     for neighbour, wanted in spec.get("x-when", {}).items():
@@ -60,7 +60,8 @@ def _is_refused_elsewhere(path: str, values: Mapping[str, Effective]) -> bool:
     return stops and path in values
 
 
-def _stages(stages: list[int]) -> str:
+def stages_in_words(stages: list[int]) -> str:
+    """Return `stage 3` or `stages 1, 2 and 3`."""
     names = [str(stage) for stage in stages]
     return f"stage {names[0]}" if len(names) == 1 else f"stages {', '.join(names[:-1])} and {names[-1]}"
 

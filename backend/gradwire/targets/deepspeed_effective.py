@@ -186,7 +186,7 @@ class _Found:
             self._refuse(each, 'nobody fills this "auto", and DeepSpeed gets the text')
 
     def _take_value(self, each: Visit, value: Any) -> None:
-        inert = (each.spec or {}).get("x-inert")
+        inert = each.says.get("x-inert")
         if inert is not None:
             (self._refuse if inert.startswith("refused") else self._pass)(each, inert)
             return
@@ -228,6 +228,6 @@ class _Found:
 
 def _whole(each: Visit, value: Any) -> Any:
     """5e8 for a key that counts is 500000000."""
-    kinds = (each.spec or {}).get("type", ())
+    kinds = each.says.get("type", ())
     is_count = "integer" in kinds and "number" not in kinds
     return int(value) if is_count and isinstance(value, float) and value.is_integer() else value

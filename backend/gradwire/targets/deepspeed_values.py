@@ -17,7 +17,7 @@ def is_removed(each: Visit, version: str) -> bool:
 
 def twin_of(each: Visit) -> str | None:
     """The other name of a field that is written too, so that DeepSpeed refuses this one; "auto" counts as absent."""
-    twin: str | None = (each.spec or {}).get("x-same-as")
+    twin: str | None = each.says.get("x-same-as")
     if twin is None or each.siblings.get(twin, "auto") == "auto" or each.member.node.data == "auto":
         return None
     return twin

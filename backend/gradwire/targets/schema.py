@@ -26,6 +26,11 @@ class Visit:
     section_path: str
     siblings: dict[str, Any]
 
+    @property
+    def says(self) -> Spec:
+        """What the schema says of the key: nothing of one that the section does not list."""
+        return self.spec or {}
+
 
 @cache
 def load_schema(kind: str) -> Spec:

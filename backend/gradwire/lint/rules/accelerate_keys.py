@@ -93,8 +93,8 @@ def missing_type(document: Document, job: Job) -> Iterator[Hit]:
 def old_keys(document: Document, job: Job) -> Iterator[Hit]:
     """Old spellings that the loader rewrites."""
     for each in visit(document):
-        new = (each.spec or {}).get("x-renamed-to")
-        if new is None or not (each.spec or {}).get("deprecated"):
+        new = each.says.get("x-renamed-to")
+        if new is None or not each.says.get("deprecated"):
             continue
         if each.member.name == "fp16" and document.has("mixed_precision"):
             effect = "it is ignored beside mixed_precision"

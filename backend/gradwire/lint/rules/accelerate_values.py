@@ -24,7 +24,7 @@ _STARTS_ONE = ("NO", "MULTI_CPU", False)
 def yaml_words(document: Document, job: Job) -> Iterator[Hit]:
     """no, NO, off and their like where a word is meant: YAML makes a boolean of them."""
     for each in visit(document):
-        value, spec = each.member.node.data, each.spec or {}
+        value, spec = each.member.node.data, each.says
         if (
             not spec.get("x-word")
             or not isinstance(value, bool)
@@ -82,7 +82,7 @@ def _is_scientific_text(document: Document, each: Visit) -> bool:
     value = each.member.node.data
     if document.syntax != "yaml" or not isinstance(value, str) or each.member.node.quoted or value.strip().isdigit():
         return False
-    return bool({"integer", "number"} & set(types_of(each.spec or {}))) and _as_number(value) is not None
+    return bool({"integer", "number"} & set(types_of(each.says))) and _as_number(value) is not None
 
 
 def _stops_at_text(document: Document, each: Visit) -> bool:
@@ -90,7 +90,7 @@ def _stops_at_text(document: Document, each: Visit) -> bool:
         return True
     if each.member.name == "fsdp_min_num_params":
         return str(document.value("fsdp_config.fsdp_auto_wrap_policy")).upper() == "SIZE_BASED_WRAP"
-    return _is_active(document, each) and "number" not in types_of(each.spec or {})
+    return _is_active(document, each) and "number" not in types_of(each.says)
 
 
 def _as_number(text: str) -> float | None:
@@ -125,7 +125,7 @@ def wrong_values(document: Document, job: Job) -> Iterator[Hit]:
 
 def _is_read(document: Document, each: Visit) -> bool:
     """Whether a key of FSDP is one of the version that the file uses; the others have a rule of their own."""
-    versions = (each.spec or {}).get("x-when", {}).get("fsdp_version")
+    versions = each.says.get("x-when", {}).get("fsdp_version")
     return versions is None or document.value("fsdp_config.fsdp_version", 1) in versions
 
 

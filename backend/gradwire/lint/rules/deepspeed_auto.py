@@ -23,7 +23,7 @@ def _autos(document: Document) -> Iterator[Visit]:
 
 
 def _is_filled(document: Document, each: Visit) -> bool:
-    if (each.spec or {}).get("x-auto") != "filled":
+    if each.says.get("x-auto") != "filled":
         return False
     by_stage = each.member.name in ("stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
     return zero_stage(document) == 3 or not by_stage
@@ -32,7 +32,7 @@ def _is_filled(document: Document, each: Visit) -> bool:
 def dropped_autos(document: Document, job: Job) -> Iterator[Hit]:
     """ "auto" in a pydantic section that nobody fills: the default takes its place."""
     for each in _autos(document):
-        spec = each.spec or {}
+        spec = each.says
         if each.section["x-unknown-keys"] != "refused" or _is_filled(document, each):
             continue
         becomes = shown(spec.get("default"))
@@ -59,8 +59,8 @@ def kept_autos(document: Document, job: Job) -> Iterator[Hit]:
             or each.path in ("optimizer.type", "scheduler.type")
         ):
             continue
-        kinds = types_of(each.spec or {})
-        switch = kinds == ["boolean"] and (each.spec or {}).get("x-text") != "refused"
+        kinds = types_of(each.says)
+        switch = kinds == ["boolean"] and each.says.get("x-text") != "refused"
         text = "string" in kinds
         yield Hit(
             at=each.member.node,

@@ -197,7 +197,7 @@ def keys_of_another_optimizer(document: Document, job: Job) -> Iterator[Hit]:
         value = each.member.node.data
         if each.section_path != "zero_optimization" or each.member.name not in OF_BUCKETS:
             continue
-        if value in ((each.spec or {}).get("default"), None, False):
+        if value in (each.says.get("default"), None, False):
             continue
         yield Hit(
             at=each.member,

@@ -118,7 +118,7 @@ def removed_features(document: Document, job: Job) -> Iterator[Hit]:
 def deprecated_keys(document: Document, job: Job) -> Iterator[Hit]:
     """Old names that still work, with a warning in the log."""
     for each in visit(document):
-        spec = each.spec or {}
+        spec = each.says
         new = spec.get("x-renamed-to")
         if not spec.get("deprecated") or new is None or each.path == "bfloat16":
             continue
@@ -173,9 +173,7 @@ _READ_LATE = ("aio", "activation_checkpointing", "pipeline")
 def refused_values(document: Document, job: Job) -> Iterator[Hit]:
     """Values at which DeepSpeed stops, when it reads the file or when it first uses them."""
     for each, misfit in misfits(document):
-        if misfit.outcome == "refused" or (
-            misfit.outcome == "out of range" and (each.spec or {}).get("x-range") == "refused"
-        ):
+        if misfit.outcome == "refused" or (misfit.outcome == "out of range" and each.says.get("x-range") == "refused"):
             value, edits = each.member.node.data, _number_from_text(each.member, misfit)
             yield Hit(
                 at=each.member.node,
@@ -191,7 +189,7 @@ def refused_values(document: Document, job: Job) -> Iterator[Hit]:
 
 
 def _elements_note(each: Visit) -> str:
-    unit = (each.spec or {}).get("x-unit")
+    unit = each.says.get("x-unit")
     return f" (it counts {unit})" if unit in ("elements", "bytes") else ""
 
 
@@ -206,7 +204,7 @@ def replaced_values(document: Document, job: Job) -> Iterator[Hit]:
     """Values that are taken for something else without a word."""
     for each, misfit in misfits(document):
         value = each.member.node.data
-        ruled = "x-range" in (each.spec or {}) and (is_whole(value) or "number" in types_of(each.spec or {}))
+        ruled = "x-range" in each.says and (is_whole(value) or "number" in types_of(each.says))
         if misfit.outcome == "out of range" and not ruled:
             yield Hit(
                 at=each.member.node,
@@ -221,7 +219,7 @@ def replaced_values(document: Document, job: Job) -> Iterator[Hit]:
         yield Hit(
             at=each.member.node,
             path=each.path,
-            message=f"{each.member.name} is {shown(value)}, which is not {describe(each.spec or {})}",
+            message=f"{each.member.name} is {shown(value)}, which is not {describe(each.says)}",
             effect=f"DeepSpeed takes it for {shown(misfit.becomes)}",
             fix=f"write {shown(misfit.becomes if not opposite else False)}",
             severity="error" if opposite else None,
@@ -232,9 +230,9 @@ def replaced_values(document: Document, job: Job) -> Iterator[Hit]:
 def inert_keys(document: Document, job: Job) -> Iterator[Hit]:
     """Keys that are parsed and that nothing acts on."""
     for each in visit(document):
-        reason = (each.spec or {}).get("x-inert")
+        reason = each.says.get("x-inert")
         value = each.member.node.data
-        if reason is None or value == (each.spec or {}).get("default") or each.member.name == "max_grad_norm":
+        if reason is None or value == each.says.get("default") or each.member.name == "max_grad_norm":
             continue
         strict = each.section_path.startswith("pipeline")
         yield Hit(

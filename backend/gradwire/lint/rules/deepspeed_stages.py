@@ -5,46 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.targets.deepspeed_readings import (
-    DEEPSPEED_CONFIG_URL,
-    is_on,
-    offload_device,
-    whole,
-    zero_stage,
-)
+from gradwire.targets.deepspeed_activity import stages_in_words
+from gradwire.targets.deepspeed_readings import DEEPSPEED_CONFIG_URL, is_on, offload_device, whole, zero_stage
 from gradwire.targets.job import Job
-from gradwire.targets.schema import Visit, visit
+from gradwire.targets.schema import visit
 from gradwire.targets.tree import Document
 
 OFFLOAD_URL = "https://github.com/wenet-e2e/wenet/issues/2499"
 
 
-def _stages(stages: list[int]) -> str:
-    if len(stages) == 1:
-        return f"stage {stages[0]}"
-    return f"stages {', '.join(map(str, stages[:-1]))} and {stages[-1]}"
-
-
-def _zero_keys(document: Document) -> Iterator[Visit]:
-    for each in visit(document):
-        if each.spec is not None and each.path.startswith("zero_optimization."):
-            yield each
-
-
 def keys_of_other_stages(document: Document, job: Job) -> Iterator[Hit]:
     """Keys that act at other ZeRO stages than the one that runs."""
     stage = zero_stage(document)
-    for each in _zero_keys(document):
-        stages = (each.spec or {}).get("x-stages")
-        name, value = each.member.name, each.member.node.data
-        if stages is None or stage in stages or name in _OFFLOADS or each.path.count(".") > 1:
+    for each in visit(document):
+        stages, name, value = each.says.get("x-stages"), each.member.name, each.member.node.data
+        if each.section_path != "zero_optimization" or stages is None or stage in stages or name in _OFFLOADS:
             continue
-        if value in ((each.spec or {}).get("default"), None, False) or name == "compute_grad_norm":
+        if value in (each.says.get("default"), None, False) or name == "compute_grad_norm":
             continue
         yield Hit(
             at=each.member,
             path=each.path,
-            message=f"{name} acts at {_stages(stages)}; this file is at stage {stage}",
+            message=f"{name} acts at {stages_in_words(stages)}; this file is at stage {stage}",
             effect=f"DeepSpeed reads {shown(value)} and never uses it",
             fix=f"remove it, or set stage to {stages[-1]}",
         )
@@ -114,9 +96,9 @@ def nvme_without_path(document: Document, job: Job) -> Iterator[Hit]:
 def keys_of_other_devices(document: Document, job: Job) -> Iterator[Hit]:
     """Keys of an offload section that act for another device than the one that is written."""
     for each in visit(document):
-        for neighbour, values in (each.spec or {}).get("x-when", {}).items():
+        for neighbour, values in each.says.get("x-when", {}).items():
             written = each.siblings.get(neighbour, each.section["properties"][neighbour].get("default"))
-            if written in values or each.member.node.data in ((each.spec or {}).get("default"), None):
+            if written in values or each.member.node.data in (each.says.get("default"), None):
                 continue
             yield Hit(
                 at=each.member,
