@@ -1,4 +1,4 @@
-"""Rules for the DeepSpeed and FSDP sections of an Accelerate file."""
+"""Rules for the DeepSpeed section of an Accelerate file."""
 
 from __future__ import annotations
 
@@ -24,18 +24,16 @@ def config_file(document: Document) -> str | None:
     return name if isinstance(name, str) and name and name != "none" else None
 
 
-def _visits(document: Document, section: str) -> Iterator[Visit]:
-    for each in visit(document):
-        if each.section_path == section and each.spec is not None:
-            yield each
+def _known_keys(document: Document) -> list[Visit]:
+    return [each for each in visit(document) if each.section_path == SECTION and each.spec is not None]
 
 
 def two_deepspeed_sources(document: Document, job: Job) -> Iterator[Hit]:
     """Keys beside deepspeed_config_file that belong into it."""
     if not _is_deepspeed(document) or config_file(document) is None:
         return
-    for each in _visits(document, SECTION):
-        if (each.spec or {}).get("x-in-file") or each.member.name.endswith("_nvme_path"):
+    for each in _known_keys(document):
+        if each.says.get("x-in-file") or each.member.name.endswith("_nvme_path"):
             yield Hit(
                 at=each.member,
                 path=each.path,
@@ -107,9 +105,9 @@ def stage_three_only(document: Document, job: Job) -> Iterator[Hit]:
     stage = whole(document.value(f"{SECTION}.zero_stage", 2))
     if stage is None or stage == 3:
         return
-    for each in _visits(document, SECTION):
+    for each in _known_keys(document):
         value = each.member.node.data
-        if 3 not in (each.spec or {}).get("x-stages", ()) or str(value).lower() in ("none", "false", "no"):
+        if 3 not in each.says.get("x-stages", ()) or str(value).lower() in ("none", "false", "no"):
             continue
         offload = each.member.name == "offload_param_device"
         yield Hit(
@@ -177,116 +175,6 @@ def path_as_section(document: Document, job: Job) -> Iterator[Hit]:
         )
 
 
-def fsdp_pairs(document: Document, job: Job) -> Iterator[Hit]:
-    """FSDP settings that the other version ignores or refuses."""
-    if distributed_type(document) != "FSDP":
-        return
-    version = str(document.value("fsdp_config.fsdp_version", 1))
-    for each in _visits(document, "fsdp_config"):
-        wanted = (each.spec or {}).get("x-when", {}).get("fsdp_version")
-        value, default = each.member.node.data, (each.spec or {}).get("default")
-        if wanted is None or version in {str(item) for item in wanted} or value == default or value is None:
-            continue
-        if str(value).lower() in ("false", "no_prefetch"):
-            continue
-        yield Hit(
-            at=each.member,
-            path=each.path,
-            message=f"{each.member.name} is for FSDP version {wanted[0]}; this file uses version {version}",
-            effect=f"it does nothing under version {version}",
-            fix=f"remove it{_other_version(each.member.name)}",
-        )
-
-
-def _other_version(name: str) -> str:
-    twins = {
-        "fsdp_sharding_strategy": "; fsdp_reshard_after_forward true is FULL_SHARD, false is SHARD_GRAD_OP",
-        "fsdp_reshard_after_forward": "; fsdp_sharding_strategy decides in version 1",
-    }
-    return twins.get(name, "")
-
-
-def fsdp_refused(document: Document, job: Job) -> Iterator[Hit]:
-    """FSDP settings that stop the run."""
-    if distributed_type(document) != "FSDP":
-        return
-    version = str(document.value("fsdp_config.fsdp_version", 1))
-    on = {
-        name: _is_true(document, name)
-        for name in (
-            "cpu_ram_efficient_loading",
-            "sync_module_states",
-            "activation_checkpointing",
-            "activation_checkpointing_offload",
-        )
-    }
-    cases = (
-        (
-            "fsdp_sync_module_states",
-            not document.value("fsdp_config.fsdp_sync_module_states", True)
-            and on["cpu_ram_efficient_loading"] is not False,
-            "fsdp_cpu_ram_efficient_loading, true unless it is switched off, needs fsdp_sync_module_states",
-            "set fsdp_sync_module_states to true, or fsdp_cpu_ram_efficient_loading to false",
-        ),
-        (
-            "fsdp_state_dict_type",
-            version == "2"
-            and str(document.value("fsdp_config.fsdp_state_dict_type", "")).upper() == "LOCAL_STATE_DICT",
-            "FSDP version 2 has no LOCAL_STATE_DICT",
-            "use SHARDED_STATE_DICT or FULL_STATE_DICT",
-        ),
-        (
-            "fsdp_activation_checkpointing_offload",
-            on["activation_checkpointing_offload"] is True
-            and (version != "2" or on["activation_checkpointing"] is not True),
-            "fsdp_activation_checkpointing_offload needs fsdp_activation_checkpointing and version 2",
-            "set both, or remove it",
-        ),
-    )
-    for name, refused, message, fix in cases:
-        member = document.member(f"fsdp_config.{name}")
-        if refused and member is not None:
-            yield Hit(
-                at=member, path=f"fsdp_config.{name}", message=message, effect="Accelerate refuses to start", fix=fix
-            )
-
-
-def _is_true(document: Document, name: str) -> bool | None:
-    value = document.value(f"fsdp_config.fsdp_{name}", document.value(f"fsdp_config.{name}"))
-    return None if value is None else str(value).lower() in ("true", "1", "yes", "on")
-
-
-def wrapped_layers(document: Document, job: Job) -> Iterator[Hit]:
-    """Layer classes as a YAML list, and wrap settings of another policy."""
-    if distributed_type(document) != "FSDP":
-        return
-    policy = str(document.value("fsdp_config.fsdp_auto_wrap_policy", "NO_WRAP")).upper()
-    member = document.member("fsdp_config.fsdp_transformer_layer_cls_to_wrap")
-    if member is not None and isinstance(member.node.data, list):
-        names = ",".join(str(name) for name in member.node.data)
-        yield Hit(
-            at=member.node,
-            path="fsdp_config.fsdp_transformer_layer_cls_to_wrap",
-            message="the layer classes are a list; they must be text with commas",
-            effect="Accelerate looks for classes named like pieces of the printed list and stops",
-            fix=f"write {names}",
-            severity="error",
-        )
-    for name, wanted in (
-        ("fsdp_transformer_layer_cls_to_wrap", "TRANSFORMER_BASED_WRAP"),
-        ("fsdp_min_num_params", "SIZE_BASED_WRAP"),
-    ):
-        member = document.member(f"fsdp_config.{name}")
-        if member is not None and member.node.data not in (None, "", 0) and policy != wanted:
-            yield Hit(
-                at=member,
-                path=f"fsdp_config.{name}",
-                message=f"{name} acts with fsdp_auto_wrap_policy {wanted}; this file has {policy}",
-                effect="it does nothing",
-                fix=f"set fsdp_auto_wrap_policy to {wanted}, or remove it",
-            )
-
-
 RULES = (
     Rule(
         code="AC301",
@@ -345,30 +233,5 @@ RULES = (
         reads="accelerate",
         check=path_as_section,
         summary="deepspeed_config as a path.",
-    ),
-    Rule(
-        code="AC307",
-        name="other-fsdp-version",
-        severity="warning",
-        reads="accelerate",
-        check=fsdp_pairs,
-        summary="An FSDP setting of the other version.",
-    ),
-    Rule(
-        code="AC308",
-        name="refused-fsdp-setting",
-        severity="error",
-        reads="accelerate",
-        check=fsdp_refused,
-        summary="FSDP settings that stop the run.",
-    ),
-    Rule(
-        code="AC309",
-        name="wrapped-layers",
-        severity="warning",
-        reads="accelerate",
-        check=wrapped_layers,
-        url="https://github.com/huggingface/accelerate/issues/1943",
-        summary="Layer classes as a list, or wrap settings of another policy.",
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gradwire.lint.rule import Rule
 from gradwire.lint.rules import (
+    accelerate_fsdp,
     accelerate_keys,
     accelerate_launch,
     accelerate_plugins,
@@ -33,6 +34,7 @@ RULES: tuple[Rule, ...] = (
     *accelerate_launch.RULES,
     *accelerate_start.RULES,
     *accelerate_plugins.RULES,
+    *accelerate_fsdp.RULES,
     *deepspeed_keys.RULES,
     *deepspeed_stages.RULES,
     *deepspeed_together.RULES,
