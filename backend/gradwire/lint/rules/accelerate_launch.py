@@ -1,18 +1,15 @@
-"""Rules for what an Accelerate file starts: how many processes, where, and which sections act."""
+"""Rules for what an Accelerate file starts: how many processes, on which machines and devices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 
 from gradwire.lint.rule import Hit, Rule, shown
 from gradwire.targets.deepspeed_readings import whole
 from gradwire.targets.job import Job
-from gradwire.targets.schema import root_section, section_of
 from gradwire.targets.tree import Document
 
 TOTAL_URL = "https://github.com/huggingface/accelerate/issues/2521"
-MESH_URL = "https://github.com/pytorch/torchtitan/issues/1184"
 SEVERAL_GPUS = (
     "MULTI_GPU",
     "MULTI_NPU",
@@ -23,8 +20,6 @@ SEVERAL_GPUS = (
     "MULTI_HPU",
     "MULTI_NEURON",
 )
-
-
 # Names of a machine for itself, all zeros among them.
 _THIS_MACHINE = ("", "0", ".".join("0000"), "localhost", "127.0.0.1", "::1")
 
@@ -40,14 +35,15 @@ def is_local(document: Document) -> bool:
     return bool(document.value("compute_environment") != "AMAZON_SAGEMAKER")
 
 
-def _number_of(job: Job, document: Document, name: str) -> int | None:
+def number_of(job: Job, document: Document, name: str) -> int | None:
+    """How many processes or machines there are: what the launch says, else the file, or None."""
     fact = job.facts.num_processes if name == "num_processes" else job.facts.num_machines
     return fact if fact is not None else whole(document.value(name))
 
 
 def one_process_only(document: Document, job: Job) -> Iterator[Hit]:
     """Types that start one process whatever num_processes says."""
-    kind, processes = distributed_type(document), _number_of(job, document, "num_processes")
+    kind, processes = distributed_type(document), number_of(job, document, "num_processes")
     member = document.member("num_processes") or document.member("distributed_type")
     if not is_local(document) or member is None or processes is None or processes < 2:
         return
@@ -82,7 +78,7 @@ def no_process_count(document: Document, job: Job) -> Iterator[Hit]:
 
 def uneven_machines(document: Document, job: Job) -> Iterator[Hit]:
     """Processes that cannot be split evenly over the machines."""
-    processes, machines = _number_of(job, document, "num_processes"), _number_of(job, document, "num_machines")
+    processes, machines = number_of(job, document, "num_processes"), number_of(job, document, "num_machines")
     member = document.member("num_processes") or document.member("num_machines")
     if (
         member is None
@@ -110,7 +106,7 @@ def machine_rank(document: Document, job: Job) -> Iterator[Hit]:
     member = document.member("machine_rank")
     rank = document.value("machine_rank")
     rank = int(rank) if isinstance(rank, str) and rank.isdigit() else whole(rank)
-    machines = _number_of(job, document, "num_machines") or 1
+    machines = number_of(job, document, "num_machines") or 1
     if member is not None and is_local(document) and rank is not None and rank >= machines:
         yield Hit(
             at=member.node,
@@ -124,7 +120,7 @@ def machine_rank(document: Document, job: Job) -> Iterator[Hit]:
 
 def no_address(document: Document, job: Job) -> Iterator[Hit]:
     """Several machines without the address of the first."""
-    machines = _number_of(job, document, "num_machines")
+    machines = number_of(job, document, "num_machines")
     member = document.member("num_machines")
     if member is None or machines is None or machines < 2 or not is_local(document):
         return
@@ -157,8 +153,8 @@ def device_count(document: Document, job: Job) -> Iterator[Hit]:
     if member is None or not isinstance(ids, str) or ids.strip().lower() == "all" or not is_local(document):
         return
     named = [each for each in ids.split(",") if each.strip()]
-    machines = _number_of(job, document, "num_machines") or 1
-    processes = _number_of(job, document, "num_processes")
+    machines = number_of(job, document, "num_machines") or 1
+    processes = number_of(job, document, "num_processes")
     kind = distributed_type(document)
     if kind in SEVERAL_GPUS and len(named) < 2 and machines <= 1:
         yield Hit(
@@ -185,108 +181,6 @@ def device_count(document: Document, job: Job) -> Iterator[Hit]:
             fix=f"name {processes // machines} devices, or start {len(named) * machines} processes",
             severity="warning",
         )
-
-
-def idle_sections(document: Document, job: Job) -> Iterator[Hit]:
-    """Sections that are not read under this distributed_type."""
-    kind = distributed_type(document)
-    if not is_local(document):
-        return
-    for name, member in (document.root.members or {}).items():
-        spec = root_section(document)["properties"].get(name)
-        section = section_of("accelerate", spec) if spec else None
-        value = member.node.data
-        if (
-            section is None
-            or not value
-            or kind in section.get("x-distributed-type", [kind])
-            or kind not in _all_types(document)
-        ):
-            continue
-        if name == "dynamo_config" and str(
-            document.value("dynamo_config.dynamo_backend", document.value("dynamo_config.backend", "NO"))
-        ).upper() in ("NO", "FALSE"):
-            continue
-        if name == "mpirun_config" and not document.value("mpirun_config.mpirun_hostfile"):
-            continue
-        runs = {
-            "deepspeed_config": "plain DDP, without ZeRO",
-            "fsdp_config": "plain DDP, without sharding",
-            "dynamo_config": "without torch.compile",
-        }
-        yield Hit(
-            at=member,
-            path=name,
-            message=f"{name} is not read under distributed_type {kind}",
-            effect=f"the job runs {runs[name]}"
-            if (name in runs and kind in SEVERAL_GPUS) or name == "dynamo_config"
-            else "it does nothing",
-            fix=_section_fix(name, section["x-distributed-type"]),
-            severity="warning" if kind == "NO" and name != "dynamo_config" else None,
-        )
-
-
-def _section_fix(name: str, kinds: list[str]) -> str:
-    if name == "dynamo_config":
-        return "export ACCELERATE_DYNAMO_BACKEND and the like, or compile in the training script"
-    return f"set distributed_type to {kinds[0]}, or remove it"
-
-
-def _all_types(document: Document) -> list[str]:
-    kinds: list[str] = root_section(document)["properties"]["distributed_type"]["enum"]
-    return kinds
-
-
-def idle_fp8(document: Document, job: Job) -> Iterator[Hit]:
-    """fp8 settings without fp8."""
-    member = document.member("fp8_config")
-    if member is not None and member.node.data and job.mixed_precision != "fp8" and is_local(document):
-        yield Hit(
-            at=member,
-            path="fp8_config",
-            message=f"fp8_config with mixed_precision {job.mixed_precision or 'no'}",
-            effect="nothing is computed in fp8",
-            fix="set mixed_precision to fp8, or remove it",
-        )
-
-
-_SIZES = ("dp_replicate_size", "dp_shard_size", "tp_size", "cp_size", "sp_size")
-
-
-def mesh_sizes(document: Document, job: Job) -> Iterator[Hit]:
-    """A device mesh whose product is not the number of processes, or that Accelerate does not build."""
-    member = document.member("parallelism_config")
-    sizes = {name: whole(document.value(f"parallelism_config.parallelism_config_{name}", 1)) for name in _SIZES}
-    if member is None or not member.node.data or None in sizes.values() or not is_local(document):
-        return
-    counts = {name: size for name, size in sizes.items() if size is not None}
-    total, processes = prod(counts.values()), _number_of(job, document, "num_processes")
-    written = " x ".join(f"{name} {size}" for name, size in counts.items() if size != 1) or "all sizes 1"
-    message: str | None = None
-    if counts["cp_size"] > 1 and counts["sp_size"] > 1:
-        message, fix = "context and sequence parallelism exclude each other", "set cp_size or sp_size to 1"
-    elif (
-        (counts["tp_size"] > 1 or counts["cp_size"] > 1)
-        and counts["dp_replicate_size"] > 1
-        and counts["dp_shard_size"] == 1
-    ):
-        message, fix = (
-            "tensor or context parallelism with copies needs dp_shard_size above 1",
-            "set dp_shard_size above 1, or dp_replicate_size to 1",
-        )
-    elif processes is not None and counts["sp_size"] == 1 and total > 1 and total != processes:
-        message, fix = (
-            f"{written} needs {total} processes, and num_processes is {processes}",
-            f"change the sizes, or start {total} processes",
-        )
-    elif (
-        distributed_type(document) == "FSDP" and str(document.value("fsdp_config.fsdp_version", 1)) == "1" and total > 1
-    ):
-        message, fix = "parallelism_config needs FSDP version 2", "set fsdp_version to 2"
-    elif distributed_type(document) == "FSDP" and counts["dp_shard_size"] == counts["cp_size"] == 1 and total > 1:
-        message, fix = "the mesh has no dimension that FSDP shards over", "set dp_shard_size above 1"
-    if message:
-        yield Hit(at=member, path="parallelism_config", message=message, effect="Accelerate refuses to start", fix=fix)
 
 
 RULES = (
@@ -338,30 +232,5 @@ RULES = (
         reads="accelerate",
         check=device_count,
         summary="gpu_ids that do not go with the number of processes.",
-    ),
-    Rule(
-        code="AC207",
-        name="idle-section",
-        severity="error",
-        reads="accelerate",
-        check=idle_sections,
-        summary="A section that this distributed_type does not read.",
-    ),
-    Rule(
-        code="AC208",
-        name="idle-fp8",
-        severity="warning",
-        reads="accelerate",
-        check=idle_fp8,
-        summary="fp8 settings without fp8.",
-    ),
-    Rule(
-        code="AC209",
-        name="mesh",
-        severity="error",
-        reads="accelerate",
-        check=mesh_sizes,
-        url=MESH_URL,
-        summary="A device mesh that does not go with the number of processes.",
     ),
 )
