@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -139,17 +140,8 @@ def register_powersgd_torch(
 ) -> TorchHook:
     """Register torch's `powerSGD_hook`; raises UsageError where it is known to hang."""
     gloo = dist.get_backend(process_group) == "gloo"
-    if gloo and ddp_model.find_unused_parameters:
-        raise UsageError(
-            f"communication.compression.method powersgd-torch with find_unused_parameters on gloo: {_HANGS}; "
-            "use method powersgd"
-        )
-    buckets = _bucket_count(ddp_model)
-    if gloo and buckets > 1:
-        raise UsageError(
-            f"communication.compression.method powersgd-torch with {buckets} buckets on gloo: {_HANGS}; use method "
-            "powersgd, or a bucket_cap_mb that holds all gradients"
-        )
+    if gloo:
+        _check_gloo(ddp_model)
     start = compression.start_step + extra_synchronisations
     if start < 2 and (compression.warm_start or compression.error_feedback):
         raise UsageError(
@@ -164,31 +156,45 @@ def register_powersgd_torch(
         use_error_feedback=compression.error_feedback,
         warm_start=compression.warm_start,
     )
-
-    def bytes_of(bucket: dist.GradBucket) -> int:
-        size: int = bucket.buffer().element_size()
-        if state.iter < state.start_powerSGD_iter:
-            return int(bucket.buffer().numel()) * size
-        rank, rate = state.matrix_approximation_rank, state.min_compression_rate
-        elements = 0
-        for gradient in bucket.gradients():
-            rows = gradient.shape[0] if gradient.dim() > 1 else 1
-            columns = gradient.numel() // rows
-            thin = (rows + columns) * rank
-            fits = gradient.dim() > 1 and thin * rate < gradient.numel()
-            elements += (rows + columns) * min(rows, columns, rank) if fits else gradient.numel()
-        return elements * size
-
     return TorchHook(
         ddp_model,
         name="powersgd-torch",
         hook=powerSGD_hook,
         hook_state=state,
         world_size=dist.get_world_size(process_group),
-        bytes_of=bytes_of,
+        bytes_of=partial(_powersgd_bytes, state),
         several_buckets_hang=gloo,
         extra_synchronisations=extra_synchronisations,
     )
+
+
+def _check_gloo(ddp_model: DistributedDataParallel) -> None:
+    if ddp_model.find_unused_parameters:
+        raise UsageError(
+            f"communication.compression.method powersgd-torch with find_unused_parameters on gloo: {_HANGS}; "
+            "use method powersgd"
+        )
+    buckets = _bucket_count(ddp_model)
+    if buckets > 1:
+        raise UsageError(
+            f"communication.compression.method powersgd-torch with {buckets} buckets on gloo: {_HANGS}; use method "
+            "powersgd, or a bucket_cap_mb that holds all gradients"
+        )
+
+
+def _powersgd_bytes(state: PowerSGDState, bucket: dist.GradBucket) -> int:
+    size: int = bucket.buffer().element_size()
+    if state.iter < state.start_powerSGD_iter:
+        return int(bucket.buffer().numel()) * size
+    rank, rate = state.matrix_approximation_rank, state.min_compression_rate
+    elements = 0
+    for gradient in bucket.gradients():
+        rows = gradient.shape[0] if gradient.dim() > 1 else 1
+        columns = gradient.numel() // rows
+        thin = (rows + columns) * rank
+        fits = gradient.dim() > 1 and thin * rate < gradient.numel()
+        elements += (rows + columns) * min(rows, columns, rank) if fits else gradient.numel()
+    return elements * size
 
 
 def _bucket_count(ddp_model: DistributedDataParallel) -> int:
