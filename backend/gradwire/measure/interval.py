@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gradwire.measure.quantiles import mean
 from gradwire.measure.student import t_quantile
 
 Method = Literal["paired-t", "welch-t", "one-sample-t"]
@@ -46,12 +47,12 @@ def ratio_interval(actual: Sequence[float], baseline: Sequence[float], *, paired
         return None
     if paired:
         differences = [one - other for one, other in zip(mine, theirs, strict=True)]
-        middle, degrees = _mean(differences), len(differences) - 1.0
+        middle, degrees = mean(differences), len(differences) - 1.0
         error = math.sqrt(_variance(differences) / len(differences))
         return _around(middle, error, degrees, "paired-t")
     parts = [_variance(values) / len(values) for values in (mine, theirs)]
     degrees = _welch_degrees(parts, [len(mine) - 1, len(theirs) - 1])
-    return _around(_mean(mine) - _mean(theirs), math.sqrt(sum(parts)), degrees, "welch-t")
+    return _around(mean(mine) - mean(theirs), math.sqrt(sum(parts)), degrees, "welch-t")
 
 
 def against_number(actual: Sequence[float], baseline: float) -> Interval | None:
@@ -60,7 +61,7 @@ def against_number(actual: Sequence[float], baseline: float) -> Interval | None:
         return None
     values = [math.log(rate / baseline) for rate in actual]
     error = math.sqrt(_variance(values) / len(values))
-    return _around(_mean(values), error, len(values) - 1.0, "one-sample-t")
+    return _around(mean(values), error, len(values) - 1.0, "one-sample-t")
 
 
 def scaled(interval: Interval, factor: float, *, around: float) -> Interval:
@@ -98,10 +99,6 @@ def _welch_degrees(parts: Sequence[float], degrees: Sequence[int]) -> float:
     return max(found, float(min(degrees)))
 
 
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
-
-
 def _variance(values: Sequence[float]) -> float:
-    middle = _mean(values)
+    middle = mean(values)
     return math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1)

@@ -1,8 +1,14 @@
-"""Medians and percentiles, by linear interpolation."""
+"""Means, and medians and percentiles by linear interpolation."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+
+
+def mean(values: Sequence[float]) -> float:
+    """Return the mean of `values`, rounded once; raises ZeroDivisionError without any."""
+    return math.fsum(values) / len(values)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from gradwire.documents.measurement_schema import MicroStepSeconds, StepSeconds
-from gradwire.measure.quantiles import median, quantile
+from gradwire.measure.quantiles import mean, median, quantile
 
 
 def step_times(ranks: Sequence[Sequence[float]], *, timed: Sequence[int]) -> StepSeconds:
@@ -22,7 +21,7 @@ def step_times(ranks: Sequence[Sequence[float]], *, timed: Sequence[int]) -> Ste
     return StepSeconds(
         median=median(seconds),
         p95=quantile(seconds, 0.95),
-        mean=math.fsum(seconds) / len(seconds),
+        mean=mean(seconds),
         minimum=min(seconds),
         maximum=max(seconds),
         each=each,

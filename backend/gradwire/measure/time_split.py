@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gradwire.documents.measurement_schema import TimeSplit
-from gradwire.measure.quantiles import median
+from gradwire.measure.quantiles import mean, median
 
 PARTS = tuple(name for name in TimeSplit.__struct_fields__ if name != "slowest_rank")
 """The parts of a time split, in the order in which a step spends them."""
@@ -71,9 +71,9 @@ def split_time(ranks: Sequence[RankLaps], collectives: Collectives) -> TimeSplit
         return None
     order = sorted(range(len(ranks)), key=lambda number: _own_time(ranks[number], collectives))
     middle, slowest = ranks[order[(len(ranks) - 1) // 2]], order[-1]
-    step = _mean([max(seconds) for seconds in zip(*(rank.step for rank in ranks), strict=True)])
+    step = mean([max(seconds) for seconds in zip(*(rank.step for rank in ranks), strict=True)])
     late = _own_time(ranks[slowest], collectives) - _own_time(middle, collectives)
-    passes, bubble, tail = _mean(middle.passes), _mean(middle.pipeline_bubble), step - _mean(middle.step)
+    passes, bubble, tail = mean(middle.passes), mean(middle.pipeline_bubble), step - mean(middle.step)
     is_pipeline = any(bubble > 0 for rank in ranks for bubble in rank.pipeline_bubble)
     exposed: float | None
     match collectives:
@@ -91,7 +91,7 @@ def split_time(ranks: Sequence[RankLaps], collectives: Collectives) -> TimeSplit
         bubble += tail
     else:
         straggler += tail
-    input_wait, optimizer = _mean(middle.input_wait), _mean(middle.optimizer)
+    input_wait, optimizer = mean(middle.input_wait), mean(middle.optimizer)
     known = math.fsum([input_wait, compute, exposed or 0.0, bubble, optimizer, straggler])
     return TimeSplit(
         input_wait=input_wait,
@@ -114,7 +114,7 @@ def step_of(split: TimeSplit) -> float:
 
 def _own_time(rank: RankLaps, collectives: Collectives) -> float:
     share = _lone_share(rank) if collectives == "stopped" else 1.0
-    return _mean(rank.input_wait) + _mean(rank.passes) * share
+    return mean(rank.input_wait) + mean(rank.passes) * share
 
 
 def _lone_share(rank: RankLaps) -> float:
@@ -124,10 +124,6 @@ def _lone_share(rank: RankLaps) -> float:
     """
     with_collectives = median(rank.passes)
     return min(1.0, median(rank.lone_passes) / with_collectives) if with_collectives > 0 else 1.0
-
-
-def _mean(seconds: Sequence[float]) -> float:
-    return math.fsum(seconds) / len(seconds)
 
 
 def _check(ranks: Sequence[RankLaps], collectives: Collectives) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradwire.documents.measurement_schema import Traffic
+from gradwire.measure.quantiles import mean
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,9 +38,9 @@ def mean_traffic(steps: Sequence[StepTraffic], *, timed: Sequence[int]) -> Traff
     communication = _mean_of_known([step.communication_seconds for step in counted])
     exposed = _mean_of_known([step.exposed_seconds for step in counted])
     return Traffic(
-        gradient_bytes=_mean([step.gradient_bytes for step in counted]),
-        payload_bytes=_mean([step.payload_bytes for step in counted]),
-        wire_bytes=_mean([step.wire_bytes for step in counted]),
+        gradient_bytes=mean([step.gradient_bytes for step in counted]),
+        payload_bytes=mean([step.payload_bytes for step in counted]),
+        wire_bytes=mean([step.wire_bytes for step in counted]),
         communication_seconds=communication,
         exposed_seconds=exposed,
         overlap_fraction=None if exposed is None or not communication else max(0.0, 1 - exposed / communication),
@@ -49,8 +49,4 @@ def mean_traffic(steps: Sequence[StepTraffic], *, timed: Sequence[int]) -> Traff
 
 def _mean_of_known(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
-    return _mean(known) if known else None
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+    return mean(known) if known else None
