@@ -6,17 +6,15 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import torch
 
 from gradwire.documents.peak_schema import MatmulPeak, MatmulRate
 from gradwire.measure.hardware import cpu_name, usable_cpus
+from gradwire.train.number_format import DTYPES, NumberFormat
 
-Dtype = Literal["fp32", "bf16", "fp16"]
-
-_TYPES: dict[Dtype, Any] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _CUDA_SIZES = (2048, 4096, 8192, 16384)
 _CPU_SIZES = (256, 512, 1024)
 # Products are timed in groups this long, so that starting them takes no part of it; the fastest group counts.
@@ -35,7 +33,7 @@ def measure_peak() -> MatmulPeak:
         device = torch.device("cuda", 0)
         torch.backends.cuda.matmul.allow_tf32 = False
         name = str(torch.cuda.get_device_name(device))
-        dtypes: list[Dtype] = ["fp32", "bf16", "fp16"]
+        dtypes: list[NumberFormat] = ["fp32", "bf16", "fp16"]
         rates = [fastest_product(device, dtype, None, _CUDA_SIZES) for dtype in dtypes]
     else:
         device, name = torch.device("cpu"), cpu_name()
@@ -55,7 +53,7 @@ def measure_peak() -> MatmulPeak:
     )
 
 
-def fastest_product(device: Any, dtype: Dtype, threads: int | None, sizes: Sequence[int]) -> MatmulRate:
+def fastest_product(device: Any, dtype: NumberFormat, threads: int | None, sizes: Sequence[int]) -> MatmulRate:
     """Return the fastest of the square products of `sizes`, smallest first, with `threads` compute threads on a cpu."""
     if threads is not None:
         torch.set_num_threads(threads)
@@ -64,7 +62,7 @@ def fastest_product(device: Any, dtype: Dtype, threads: int | None, sizes: Seque
         flops = 2 * size**3
         if best is not None and flops / best.flops_per_second > _LONGEST_SECONDS:
             break
-        one, other = (torch.randn(size, size, device=device, dtype=_TYPES[dtype]) for _ in range(2))
+        one, other = (torch.randn(size, size, device=device, dtype=DTYPES[dtype]) for _ in range(2))
         product = torch.empty_like(one)
 
         def multiply(one: Any = one, other: Any = other, product: Any = product) -> None:

@@ -140,11 +140,6 @@ def build_stages(plan: Plan, model: Model, layers: Sequence[range], *, autocast_
     return [Stage(parts, each, autocast_dtype=autocast_dtype) for each in layers]
 
 
-def number_format(name: Literal["fp32", "bf16", "fp16"]) -> Any:
-    """Return torch's type of that name."""
-    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[name]
-
-
 def weights_dtype(training: Training) -> Any:
     """Return the type in which weights and optimizer state are kept."""
     return torch.bfloat16 if training.precision == "bf16-true" else torch.float32

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, assert_never
+from typing import assert_never
 
 import msgspec
 import torch
@@ -22,14 +22,7 @@ from gradwire.train.communication.low_rank import LowRankOptions
 from gradwire.train.communication.powersgd import PowerSGD
 from gradwire.train.communication.topk import TopK
 from gradwire.train.communication.torch_hooks import register_fp16_torch, register_powersgd_torch
-
-NumberFormat = Literal["fp32", "bf16", "fp16"]
-
-_NUMBER_FORMATS: dict[NumberFormat, torch.dtype] = {
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-}
+from gradwire.train.number_format import DTYPES, NumberFormat
 
 
 def register(
@@ -50,20 +43,17 @@ def register(
     if compression.method != "none" or dtype is not None:
         _check_real(ddp_model, compression.method if dtype is None else f"none with dtype {dtype}")
     match compression.method:
-        case "none" if dtype is not None and _differs(ddp_model, _NUMBER_FORMATS[dtype]):
+        case "none" if dtype is not None and _differs(ddp_model, DTYPES[dtype]):
             return HookedCommunication(
                 ddp_model,
-                Cast(_NUMBER_FORMATS[dtype]),
+                Cast(DTYPES[dtype]),
                 name=dtype,
                 options={"dtype": dtype},
                 process_group=process_group,
                 extra_synchronisations=extra_synchronisations,
             )
         case "none":
-            return FullGradients(
-                ddp_model,
-                world_size=dist.get_world_size(process_group),
-            )
+            return FullGradients(ddp_model, world_size=dist.get_world_size(process_group))
         case "fp16-torch":
             return register_fp16_torch(
                 ddp_model,
@@ -162,6 +152,6 @@ def _low_rank_options(compression: Compression, *, unused: bool) -> LowRankOptio
         error_feedback=compression.error_feedback,
         warm_start=compression.warm_start,
         start_step=compression.start_step,
-        wire_dtype=None if compression.wire_dtype is None else _NUMBER_FORMATS[compression.wire_dtype],
+        wire_dtype=None if compression.wire_dtype is None else DTYPES[compression.wire_dtype],
         unused=unused,
     )

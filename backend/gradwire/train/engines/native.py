@@ -22,7 +22,8 @@ from gradwire.train.communication import GradientCommunication
 from gradwire.train.compilation import compile_model, compiled_notes
 from gradwire.train.ddp import ddp_options, explained, micro_step_context, register_communication
 from gradwire.train.engines.engine import MicroBatch, StepResult
-from gradwire.train.model import LossModel, build_model, compute_dtype, number_format, weights_dtype
+from gradwire.train.model import LossModel, build_model, compute_dtype, weights_dtype
+from gradwire.train.number_format import DTYPES
 from gradwire.train.optimizer import build_optimizer
 from gradwire.train.passes import example_passes, settling_pass
 from gradwire.train.schedule import ScheduledLearningRate, learning_rate_of
@@ -187,7 +188,7 @@ def shard(model: Any, blocks: Any, mesh: Any, plan: Plan) -> None:
     asked = recipe.communication.dtype
     policy = MixedPrecisionPolicy(
         param_dtype=compute_dtype(recipe.training) if mixed else None,
-        reduce_dtype=number_format(asked) if asked else torch.float32 if mixed else None,
+        reduce_dtype=DTYPES[asked] if asked else torch.float32 if mixed else None,
     )
     options = {
         "mesh": mesh,
