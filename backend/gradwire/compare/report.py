@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradwire.compare import format as readable
 from gradwire.compare.chart import charts, standalone_png, standalone_svg
@@ -19,6 +19,9 @@ from gradwire.errors import EnvironmentNotFit
 from gradwire.measure.document import document_text, write_bytes, write_text
 from gradwire.measure.outliers import OUTLIER_RULE
 from gradwire.measure.time_split import step_of
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 # More rows than this are a scroll, not a table.
 _MOST_LOSS_ROWS = 25
@@ -130,7 +133,7 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
     )
 
 
-def _template() -> Any:
+def _template() -> Template:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
