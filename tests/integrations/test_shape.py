@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -157,3 +159,22 @@ def test_products_are_of_what_they_are_cast_to() -> None:
     assert products_of(None, [model], [each.bfloat16() for each in one], is_engine=False) == "bf16"
     with torch.autocast("cpu", torch.bfloat16):
         assert products_of(None, [model], mixed, is_engine=False) == "bf16"
+
+
+TF32 = """
+import torch
+from gradwire.integrations.attach.products import _of
+assert _of(torch.float32, "cuda") == "fp32"
+torch.backends.fp32_precision = "tf32"
+assert _of(torch.float32, "cuda") == "tf32"
+assert _of(torch.float32, "cpu") == "fp32" and _of(torch.bfloat16, "cuda") == "bf16"
+for setting, found in (("highest", "fp32"), ("high", "tf32")):
+    torch.set_float32_matmul_precision(setting)
+    assert _of(torch.float32, "cuda") == found
+"""
+
+
+def test_both_ways_of_asking_for_tf32_are_seen() -> None:
+    """The newer one, which the Trainer makes, lets torch refuse to say what the older one is."""
+    ended = subprocess.run([sys.executable, "-c", TF32], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr

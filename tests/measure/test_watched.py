@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -200,7 +201,73 @@ def test_ranks_that_began_anew_count_since_then() -> None:
     again = msgspec.structs.replace(log(1, [3.0]), start=start(1, pid=50, started_at="2026-05-01T12:30:00+00:00"))
     taken, notes = one_run([log(0, [1.0]), log(1, [1.0]), again])
     assert taken == [log(0, [1.0]), again]
-    assert notes == ["ranks began anew 1 times; the figures are since the last start"]
+    assert notes == ["ranks began anew once; the figures are since the last start"]
+
+
+def test_of_fewer_ranks_that_began_anew_none_is_of_the_start_before() -> None:
+    before = [log(rank, [1.0], world_size=4) for rank in range(4)]
+    later = {"started_at": "2026-05-01T12:30:00+00:00", "attempt": 1}
+    after = [
+        msgspec.structs.replace(log(rank, [2.0]), start=start(rank, 2, pid=200 + rank, **later)) for rank in range(2)
+    ]
+    taken, notes = one_run([*before, *after])
+    assert (taken, len(notes)) == (after, 1)
+    # As many as before, of which one has not got to its first step.
+    late = msgspec.structs.replace(before[0], start=start(0, 4, pid=300, **later))
+    assert missing_ranks(one_run([*before, late])[0]) is not None
+
+
+def test_steps_are_written_anew_when_ranks_begin_anew(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    for pid, seconds in ((1, [1.0, 2.0, 3.0]), (2, [4.0, 5.0])):
+        writer = RankWriter(watched.ranks, start(0, 2, pid=pid, attempt=pid, device="cpu"))
+        other = RankWriter(watched.ranks, start(1, 2, pid=pid + 9, attempt=pid, device="cpu"))
+        for number, took in enumerate(seconds, start=1):
+            for rank in (writer, other):
+                rank.write(step(number, took))
+        watched.look()
+    assert [each.seconds for each in read_steps(tmp_path).steps] == [4.0, 5.0]
+
+
+def test_a_full_disk_ends_the_writing_and_raises_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    watched = Watched(tmp_path)
+    ranks = [RankWriter(watched.ranks, start(rank, device="cpu")) for rank in range(2)]
+    for rank in ranks:
+        rank.write(step(1, 1.0))
+        rank.write(facts())
+    watched.look()
+    for rank in ranks:
+        rank.write(step(2, 1.0))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (read_steps_size(tmp_path) + 10, limits[1]))
+    try:
+        for _ in range(2):
+            watched.look()
+        measurement, why = watched.end()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert measurement is None
+    assert why == f"{tmp_path}/measurement.json: cannot be written: File too large"
+    assert capsys.readouterr().err == (
+        f"gradwire measure: no more steps are written down: {tmp_path}/steps.jsonl: cannot be written: File too large\n"
+    )
+    log = read_steps(tmp_path)
+    assert (len(log.steps), log.is_torn) == (1, True)
+
+
+def read_steps_size(folder: Path) -> int:
+    return (folder / "steps.jsonl").stat().st_size
+
+
+def test_a_line_that_no_rank_wrote_is_said_once_and_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watched = Watched(tmp_path)
+    (watched.ranks / "00000-1.jsonl").write_text("hello\n", encoding="utf-8")
+    for _ in range(2):
+        watched.look()
+    assert "not what ranks write" in str(watched.end()[1])
+    assert capsys.readouterr().err.count("not what ranks write") == 1
 
 
 def test_what_a_rank_writes_is_read_while_it_grows(tmp_path: Path) -> None:

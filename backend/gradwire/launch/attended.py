@@ -27,8 +27,8 @@ def run_attended(
     """Run `words` to their end and return the exit code as a shell does, 128 + number for a signal.
 
     The command has this process's terminal and streams (its output goes to `stdout` where that is given); signals to
-    this process go on to it, but for those that the terminal sends to both. `every_second` is called while it runs.
-    Raises EnvironmentNotFit where it cannot be started.
+    this process go on to it, but for those that the terminal sends to both. `every_second` is called while it runs;
+    what it raises is raised when the command has ended. Raises EnvironmentNotFit where it cannot be started.
     """
 
     def start() -> subprocess.Popen[bytes]:
@@ -39,13 +39,20 @@ def run_attended(
             raise EnvironmentNotFit(f"cannot start {words[0]}: {error.strerror or error}") from error
 
     with _signals_go_on(start) as process:
-        while True:
-            try:
-                code = process.wait(_TICK_SECONDS)
-            except subprocess.TimeoutExpired:
+        try:
+            while (code := _code_within(process, _TICK_SECONDS)) is None:
                 every_second()
-            else:
-                return code if code >= 0 else 128 - code
+        finally:
+            # It is not left behind, with nobody to pass its signals on, for a fault of ours.
+            process.wait()
+    return code if code >= 0 else 128 - code
+
+
+def _code_within(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 @contextmanager

@@ -26,7 +26,8 @@ class Watched:
     """Reads what the ranks of one command write into `folder`, which it empties of an earlier run's results.
 
     Each finished step goes to `trackers` as well; `given` is what the person says of the model and the device. Raises
-    UsageError where the folder cannot be written, and what `check_trackers` raises.
+    UsageError where the folder cannot be written, and what `check_trackers` raises: later the command runs, and what
+    cannot be read or written any more is only said.
     """
 
     def __init__(self, folder: Path, *, trackers: Sequence[str] = (), given: GivenFigures | None = None) -> None:
@@ -44,11 +45,30 @@ class Watched:
             raise UsageError(f"{folder}: cannot be written: {error.strerror or error}") from error
         self._reader = RankReader(self.ranks)
         self._steps: StepWriter | None = None
+        self._starts: list[RankStart] = []
         self._written = 0
+        self._fault: str | None = None
 
     def look(self) -> None:
-        """Append the steps that all ranks have finished to steps.jsonl."""
+        """Append the steps that all ranks have finished to steps.jsonl; those of the last start, if they began anew."""
+        if self._fault is not None:
+            return
+        try:
+            self._append()
+        except (UsageError, OSError, msgspec.DecodeError) as error:
+            # A disk that is full, say. Nothing is appended to what may end within a line.
+            self._fault = self._in_words(error)
+            sys.stderr.write(f"gradwire measure: no more steps are written down: {self._fault}\n")
+
+    def _append(self) -> None:
         logs, _ = one_run(self._reader.read())
+        if missing_ranks(logs) is not None:
+            return
+        starts = [log.start for log in logs]
+        if self._steps is not None and starts != self._starts:
+            self._steps.close()
+            self._steps, self._written = StepWriter(self._folder / STEPS_FILE), 0
+        self._starts = starts
         for step in finished_steps(logs, after=self._written):
             if self._steps is None:
                 if not self._is_first_to_write():
@@ -60,13 +80,26 @@ class Watched:
             self._written = step.step
 
     def end(self) -> tuple[Measurement | None, str | None]:
-        """Write and return the measurement after the command's end; None, with the reason, where there is nothing.
+        """Write and return the measurement after the command's end; None, with the reason, where there is none.
 
         What the ranks wrote is kept beside it.
         """
-        found = self._end()
-        self._trackers.close()
-        return found
+        self.look()
+        try:
+            return self._end()
+        except (UsageError, OSError, msgspec.DecodeError) as error:
+            return None, self._in_words(error)
+        finally:
+            self._trackers.close()
+
+    def _in_words(self, error: Exception) -> str:
+        match error:
+            case msgspec.DecodeError():
+                return f"{self.ranks}: not what ranks write: {error}"
+            case OSError():
+                return f"{self.ranks}: cannot be read: {error.strerror or error}"
+            case _:
+                return str(error)
 
     def _is_first_to_write(self) -> bool:
         """Return whether this is the machine, of those that share the folder, which writes the steps down."""
@@ -83,11 +116,7 @@ class Watched:
         )
 
     def _end(self) -> tuple[Measurement | None, str | None]:
-        try:
-            self.look()
-            logs, notes = one_run(self._reader.read())
-        except msgspec.DecodeError as error:
-            return None, f"{self.ranks}: not what ranks write: {error}"
+        logs, notes = one_run(self._reader.read())
         why = missing_ranks(logs)
         if why is not None:
             # Not removed with something in it.

@@ -19,7 +19,10 @@ SUFFIX = ".jsonl"
 
 
 class RankStart(Struct, frozen=True, kw_only=True, tag="rank"):
-    """The first line of a rank: its place, and what it runs on. `world_size` is that of its process group."""
+    """The first line of a rank: its place, and what it runs on.
+
+    `world_size` is that of its process group, `attempt` how often the launcher had started all ranks anew before.
+    """
 
     rank: int
     world_size: int
@@ -33,6 +36,7 @@ class RankStart(Struct, frozen=True, kw_only=True, tag="rank"):
     warmup_steps: int
     library: Literal["native", "accelerate", "deepspeed"]
     versions: dict[str, str | None]
+    attempt: int = 0
 
 
 class RankStep(Struct, frozen=True, kw_only=True, tag="step"):
@@ -120,7 +124,10 @@ class RankWriter:
 
     def write(self, line: RankStart | RankStep | RankFacts) -> None:
         """Append `line`."""
-        os.write(self._descriptor, _ENCODER.encode(line) + b"\n")
+        rest = _ENCODER.encode(line) + b"\n"
+        while rest:
+            # A disk that becomes full takes a part of it, and says so at the next call only.
+            rest = rest[os.write(self._descriptor, rest) :]
 
 
 class RankReader:
@@ -140,8 +147,9 @@ class RankReader:
             with file.open("rb") as opened:
                 opened.seek(self._read.get(file, 0))
                 *lines, _ = opened.read().split(b"\n")
+            found = [_DECODER.decode(line) for line in lines]
             self._read[file] = self._read.get(file, 0) + sum(len(line) + 1 for line in lines)
-            self._logs.setdefault(file, []).extend(_DECODER.decode(line) for line in lines)
+            self._logs.setdefault(file, []).extend(found)
         logs = [_log(lines) for lines in self._logs.values() if lines]
         return sorted(logs, key=lambda log: (log.start.rank, log.start.pid))
 

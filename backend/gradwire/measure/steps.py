@@ -55,6 +55,10 @@ class StepWriter:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write no further."""
         os.close(self._descriptor)
 
     def write(self, step: Step) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -28,7 +29,8 @@ _NOTHING_GIVEN = GivenFigures()
 def one_run(logs: Sequence[RankLog]) -> tuple[list[RankLog], list[str]]:
     """Return the ranks of one run among `logs`, in rank order, with notes on what is left out.
 
-    Where processes trained each on its own, the first one is the run; where ranks began anew, the last start is.
+    Where processes trained each on its own, the first one is the run; where ranks began anew, the last start is, which
+    may be of fewer or more of them.
     """
     together = [log for log in logs if log.start.world_size > 1]
     if not together:
@@ -42,11 +44,16 @@ def one_run(logs: Sequence[RankLog]) -> tuple[list[RankLog], list[str]]:
             else []
         )
         return sorted(logs, key=lambda log: (log.start.started_at, log.start.pid))[:1], notes
-    last: dict[int, RankLog] = {}
-    for log in sorted(together, key=lambda log: (log.start.started_at, log.start.pid)):
-        last[log.start.rank] = log
-    restarts = len(together) - len(last)
-    notes = [f"ranks began anew {restarts} times; the figures are since the last start"] if restarts else []
+    ordered = sorted(together, key=lambda log: (log.start.started_at, log.start.attempt, log.start.pid))
+    newest = ordered[-1].start
+    last = {
+        log.start.rank: log
+        for log in ordered
+        if (log.start.attempt, log.start.world_size) == (newest.attempt, newest.world_size)
+    }
+    restarts = max(Counter(log.start.rank for log in together).values()) - 1
+    times = "once" if restarts == 1 else f"{restarts} times"
+    notes = [f"ranks began anew {times}; the figures are since the last start"] if restarts else []
     return [last[rank] for rank in sorted(last)], notes
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from contextlib import suppress
 from types import TracebackType
 
 
@@ -27,5 +28,9 @@ class Harmless:
             return False
         self.is_broken = True
         told = "".join(traceback.format_exception(kind, error, trace))
-        sys.stderr.write(f"gradwire measure: stopped watching this process, whose run goes on. Please report:\n{told}")
+        # There may be no stderr, or it goes to a disk that is full.
+        with suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(
+                f"gradwire measure: stopped watching this process, whose run goes on. Please report:\n{told}"
+            )
         return True

@@ -31,9 +31,13 @@ def watch_imports() -> None:
 
 
 def _put_hooks(module: ModuleType) -> None:
-    from gradwire.integrations.attach import hooks
+    from gradwire.integrations.attach.harmless import Harmless
 
-    getattr(hooks, _WATCHED[module.__name__])(module)
+    # A version of a library that has not what is hooked is imported all the same.
+    with Harmless():
+        from gradwire.integrations.attach import hooks
+
+        getattr(hooks, _WATCHED[module.__name__])(module)
 
 
 class _Finder(MetaPathFinder):

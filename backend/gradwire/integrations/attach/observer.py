@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import time
 import weakref
@@ -47,7 +48,7 @@ def observer() -> Observer:
 
 
 class Observer:
-    """Watches the steps of the first optimizer that steps, or of DeepSpeed's engine, in the main thread.
+    """Watches the steps of the first optimizer that steps, or of DeepSpeed's engine, in the thread that steps it.
 
     On a GPU a mark is an event in its stream, read when it is over: no step waits for the device. The first step is not
     timed: its end is when the model is looked for and hooked.
@@ -57,10 +58,16 @@ class Observer:
         self._folder = folder
         self._warmup_steps = warmup_steps
         self._harmless = Harmless()
+        self._is_bystander = False
         self._is_forked = False
-        # A loader's worker and the like: what it does belongs to no step of this process.
-        os.register_at_fork(after_in_child=self._forget)
-        self._thread = threading.main_thread().ident
+        os.register_at_fork(after_in_child=self._after_fork)
+        self._begin()
+        atexit.register(self._end)
+
+    def _begin(self) -> None:
+        """Know nothing of any training yet."""
+        self._thread = threading.get_ident()
+        self._has_thread = False
         self._optimizer: weakref.ref[Any] | None = None
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._followed = 0
@@ -71,10 +78,10 @@ class Observer:
         self._writer: RankWriter | None = None
         self._waiting: deque[_Step] = deque()
         self._step = _Step(number=1, began=time.perf_counter(), marks=[], moments=[])
-        atexit.register(self._end)
 
     def optimizer_begins(self, optimizer: Any) -> None:
         """An optimizer is about to step."""
+        self._take_thread()
         if not self._has_engine:
             self._leave("optimizer-begin")
 
@@ -99,6 +106,7 @@ class Observer:
     def engine_begins(self, engine: Any) -> bool:
         """Return whether the engine's `step`, about to begin, ends a step."""
         ends = False
+        self._take_thread()
         if self._is_watching():
             with self._harmless:
                 self._has_engine = True
@@ -120,14 +128,15 @@ class Observer:
             # A checkpoint that is written beside the training holds up nothing.
             yield
             return
-        is_outermost = begin not in self._within
+        within = self._within
+        is_outermost = begin not in within
         if is_outermost:
             self._leave(begin)
-        self._within.append(begin)
+        within.append(begin)
         try:
             yield
         finally:
-            self._within.remove(begin)
+            within.remove(begin)
             if is_outermost:
                 self._leave(end)
 
@@ -148,11 +157,24 @@ class Observer:
                 step.tokens = _plus(step.tokens, counts.tokens)
                 step.slots = _plus(step.slots, counts.slots)
 
-    def _forget(self) -> None:
-        self._is_forked = True
+    def _after_fork(self) -> None:
+        if self._subject is not None or _has_process_group():
+            # A loader's worker and the like: what it does belongs to no step of its parent.
+            self._is_bystander = True
+        else:
+            # Maybe to train: some launchers fork their ranks.
+            self._is_forked = True
+            self._begin()
+
+    def _take_thread(self) -> None:
+        """Watch the thread that makes the first step; until then it was the one that imported torch."""
+        if not self._has_thread:
+            if self._thread != threading.get_ident():
+                self._begin()
+            self._has_thread = True
 
     def _is_watching(self) -> bool:
-        return not self._harmless.is_broken and not self._is_forked and threading.get_ident() == self._thread
+        return not self._harmless.is_broken and not self._is_bystander and threading.get_ident() == self._thread
 
     def _leave(self, mark: Mark) -> None:
         # Nothing is told apart in what is set aside as a whole.
@@ -195,6 +217,11 @@ class Observer:
         self._subject = Subject(stepped, see=self.model_called, is_engine=self._has_engine)
         self._writer = RankWriter(self._folder, self._subject.start(warmup_steps=self._warmup_steps))
         self._device = self._subject.device
+        if self._is_forked:
+            from multiprocessing.util import Finalize
+
+            # Its processes end without Python's atexit.
+            Finalize(None, self._end, exitpriority=0)
 
     def _is_on_gpu(self) -> bool:
         return self._device is not None and self._device.type == "cuda"
@@ -231,13 +258,20 @@ class Observer:
             self._writer.write(facts)
 
     def _end(self) -> None:
-        if not self._is_watching():
+        # In the main thread, whichever trained.
+        if self._harmless.is_broken or self._is_bystander:
             return
         with self._harmless:
             if self._waiting and self._waiting[-1].ready is not None:
                 self._waiting[-1].ready.synchronize()
             self._write_finished()
             self._write_facts()
+
+
+def _has_process_group() -> bool:
+    # Not there where torch was built without it, or is being imported.
+    is_initialized = getattr(sys.modules.get("torch.distributed"), "is_initialized", None)
+    return is_initialized is not None and bool(is_initialized())
 
 
 def _plus(before: Any, found: Any) -> Any:

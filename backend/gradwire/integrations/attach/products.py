@@ -48,6 +48,10 @@ def _fully_shard_policy(module: Any) -> Any:
 
 def _of(kind: torch.dtype, device: str) -> Products | None:
     found = _NAMES.get(kind)
-    if found == "fp32" and device == "cuda" and torch.get_float32_matmul_precision() != "highest":
-        return "tf32"
-    return found
+    return "tf32" if found == "fp32" and device == "cuda" and _is_tf32() else found
+
+
+def _is_tf32() -> bool:
+    # From torch 2.9 on; asked for the older setting, it raises where a script or the Trainer made the newer one.
+    precision = getattr(torch.backends.cuda.matmul, "fp32_precision", None)
+    return torch.get_float32_matmul_precision() != "highest" if precision is None else str(precision) == "tf32"

@@ -87,6 +87,8 @@ class Subject:
             warmup_steps=warmup_steps,
             library=self._library(),
             versions=read_versions(),
+            # torchrun's, which Accelerate's launcher passes on.
+            attempt=int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0),
         )
 
     def facts(self, *, optimizers: int) -> RankFacts:

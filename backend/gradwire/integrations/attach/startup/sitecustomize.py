@@ -25,7 +25,7 @@ def _go_on() -> None:
 def _watch() -> None:
     try:
         from gradwire.integrations.attach.imports import watch_imports
-    except ImportError as error:
+    except (ImportError, SyntaxError) as error:
         sys.stderr.write(f"gradwire measure: {sys.executable} runs unmeasured: it cannot import gradwire ({error})\n")
     else:
         watch_imports()
