@@ -51,6 +51,14 @@ class Model(pytorch_lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
+class Saver(pytorch_lightning.Callback):
+    """Saves after a validation, while it is left out."""
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        if not trainer.sanity_checking:
+            trainer.save_checkpoint(Path(trainer.default_root_dir) / "validated.ckpt")
+
+
 def pad(lengths: list[int]) -> dict[str, torch.Tensor]:
     """A batch of sequences of these lengths; a wait of a quarter second."""
     clock.now += 0.25
@@ -58,10 +66,13 @@ def pad(lengths: list[int]) -> dict[str, torch.Tensor]:
     return {"input_ids": tokens, "attention_mask": tokens}
 
 
-def fit(folder: Path, steps: int, ranks: int, *, resume_from: Path | None = None) -> tuple[GradwireCallback, Any]:
+def fit(
+    folder: Path, steps: int, ranks: int, *, resume_from: Path | None = None, earlier: dict[str, Any] | None = None
+) -> tuple[GradwireCallback, Any]:
     """Train until `steps` optimizer steps have been made."""
     torch.manual_seed(0)
     callback = GradwireCallback(warmup_steps=1, clock=clock)
+    callback.load_state_dict(earlier or {})
     trainer = pytorch_lightning.Trainer(
         accelerator="cpu",
         devices=ranks,
@@ -72,7 +83,8 @@ def fit(folder: Path, steps: int, ranks: int, *, resume_from: Path | None = None
         check_val_every_n_epoch=None,
         log_every_n_steps=2,
         logger=CSVLogger(folder, name="", version=""),
-        callbacks=[ModelCheckpoint(folder, every_n_train_steps=2, save_top_k=-1, filename="{step}"), callback],
+        callbacks=[ModelCheckpoint(folder, every_n_train_steps=2, save_top_k=-1, filename="{step}"), Saver(), callback],
+        default_root_dir=folder,
         enable_progress_bar=False,
         enable_model_summary=False,
     )
@@ -100,6 +112,8 @@ def main() -> None:
     if ranks == 1:
         clock.now += 5000.0
         resumed, _ = fit(folder / "resumed", 6, ranks, resume_from=folder / "step=2.ckpt")
+        other, _ = fit(folder / "other", 2, ranks, earlier={**callback.state_dict(), "world_size": 2})
+        found["of_another_size"] = other.meter.step_seconds
         found["resumed"] = {"step_seconds": resumed.meter.step_seconds, "timed": resumed.meter.timed}
     (folder / f"found-{trainer.global_rank}.json").write_text(json.dumps(found), encoding="utf-8")
 

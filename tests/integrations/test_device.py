@@ -35,7 +35,21 @@ again.step(samples=2, tokens=9)
 again.step(samples=2, tokens=9)
 resumed = again.result()
 assert resumed.step_seconds == (2.0, 1.0, 4.0, 1.0, 2.0) and resumed.timed == (1, 2, 4)
-assert resumed.tokens == (7, 9, 4, 0, 0)
+# Its checkpoint was of the rank that counts.
+assert resumed.tokens == (0, 0, 0, 0, 0)
+
+from gradwire.errors import UsageError
+whole = DeviceMeter("cpu", clock=lambda: 0.0)
+whole.start()
+whole.step(samples=2.0, tokens=torch.tensor(7.0))
+assert whole.result().tokens == (7,)
+for wrong in (2.5, torch.tensor(2.5), float("nan")):
+    try:
+        whole.step(samples=1, tokens=wrong)
+    except UsageError as refusal:
+        assert "tokens must be a whole number; got" in str(refusal)
+    else:
+        raise AssertionError(wrong)
 """
 
 # A step takes as many seconds as its number; log() must get the steps since the last time, and none of the warm-up.

@@ -41,8 +41,9 @@ def test_a_step_holds_its_micro_steps_and_the_wait_for_their_data(alone: Any) ->
 
 
 def test_validation_and_checkpoints_are_left_out_and_reported(alone: Any) -> None:
-    # Two validations of two batches and their data, two checkpoints; the check before training is in none.
-    assert alone["excluded_seconds"] == 2 * 2 * (100.0 + 0.25) + 2 * 1000.0
+    # Two validations of two batches and their data, with a checkpoint each, and two checkpoints; the check before
+    # training is in none.
+    assert alone["excluded_seconds"] == 2 * 2 * (100.0 + 0.25) + 2 * 1000.0 + 2 * 1000.0
     assert alone["log"][-1]["throughput/excluded_seconds"] == alone["excluded_seconds"]
     assert alone["is_restored"]
 
@@ -65,6 +66,10 @@ def test_loggers_get_the_rates_of_the_steps_since_the_last_time(alone: Any) -> N
 
 def test_a_resumed_run_goes_on_after_the_steps_of_its_checkpoint(alone: Any) -> None:
     assert alone["resumed"] == {"step_seconds": [2.5] * 6, "timed": [1, 3, 4, 5]}
+
+
+def test_steps_of_another_number_of_processes_are_left_out(alone: Any) -> None:
+    assert alone["of_another_size"] == [2.5] * 2
 
 
 def test_two_processes_add_up(tmp_path: Path) -> None:

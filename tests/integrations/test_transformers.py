@@ -44,6 +44,10 @@ def test_a_step_holds_its_micro_steps_and_the_wait_for_their_data(alone: Any) ->
     assert sum(alone["step_seconds"]) == 4 * 2 * (1.0 + 0.25)
 
 
+def test_a_call_of_train_that_failed_leaves_nothing_that_counts(alone: Any) -> None:
+    assert alone["hooks"] == 1
+
+
 def test_evaluation_and_checkpoints_are_left_out(alone: Any) -> None:
     # Two evaluations of two batches of 8, and the second one's data; two checkpoints.
     assert alone["excluded_seconds"] == 2 * 2 * (100.0 + 0.25) + 2 * 1000.0

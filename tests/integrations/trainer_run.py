@@ -100,6 +100,11 @@ def main() -> None:
         "slots": meter.slots,
         "excluded_seconds": meter.paused_seconds,
     }
+    # As after a call of train() that ended with an error: nothing is counted twice.
+    hooks = len(model._forward_pre_hooks)
+    for _ in range(2):
+        callback.on_train_begin(trainer.args, trainer.state, trainer.control, model=model)
+    found["hooks"] = len(model._forward_pre_hooks) - hooks
     rank = os.environ.get("RANK", "0")
     (folder / f"found-{rank}.json").write_text(json.dumps(found), encoding="utf-8")
 

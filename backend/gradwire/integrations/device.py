@@ -172,12 +172,19 @@ class DeviceMeter:
             case "start":
                 self._meter.start()
             case "step":
-                slots = None if call.slots is None else int(call.slots)
-                self._meter.step(samples=int(call.samples), tokens=int(call.tokens), slots=slots)
+                slots = None if call.slots is None else _number(call.slots)
+                self._meter.step(samples=_number(call.samples), tokens=_number(call.tokens), slots=slots)
             case "pause":
                 self._meter.pause()
             case "resume":
                 self._meter.resume()
+
+
+def _number(count: Any) -> Any:
+    """Return a count as a whole number; what is none, for the meter to refuse."""
+    found = count.item() if isinstance(count, torch.Tensor) else count
+    is_integer = getattr(found, "is_integer", None)
+    return int(found) if is_integer is not None and is_integer() else found
 
 
 def on_host(count: Any) -> Any:

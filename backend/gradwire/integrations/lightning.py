@@ -28,7 +28,8 @@ class GradwireCallback(Callback):  # type: ignore[misc]
     A step is an optimizer step, from the end of the one before it, so that waiting for data counts; validation and
     checkpoints do not. Tokens are those of the training batches, told as `gradwire.integrations.counts` does;
     `count_batch` tells what it cannot. The first `warmup_steps` are left out, also after a resume from a checkpoint,
-    which holds the steps before it. Ranks that share a batch along the strategy's device mesh count it once.
+    which holds the steps before it; where another number of processes goes on, the earlier steps are left out, since
+    rates of both together would be of neither. Ranks that share a batch along the strategy's device mesh count it once.
 
     Every `log_every_n_steps` of the Trainer the loggers get the rates of `gradwire.integrations.figures` since the last
     time, and at the end those of the whole run, with `throughput/excluded_seconds`.
@@ -49,6 +50,8 @@ class GradwireCallback(Callback):  # type: ignore[misc]
         self._meter: DeviceMeter | None = None
         self._earlier: dict[str, Any] | None = None
         self._is_training = False
+        self._pauses = 0
+        self._world_size = 1
         self._steps = 0
         self._logged_steps = 0
         self._samples: int = 0
@@ -64,7 +67,7 @@ class GradwireCallback(Callback):  # type: ignore[misc]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the finished steps, which go into Lightning's checkpoint."""
-        return {} if self._meter is None else self.meter.state_dict()
+        return {} if self._meter is None else {**self.meter.state_dict(), "world_size": self._world_size}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take the steps of a checkpoint, to go on after them."""
@@ -78,8 +81,11 @@ class GradwireCallback(Callback):  # type: ignore[misc]
             counts=counts_here(getattr(trainer.strategy, "device_mesh", None)),
             clock=self._clock,
         )
-        if self._earlier is not None:
+        self._world_size, self._pauses = trainer.world_size, 0
+        self._samples, self._tokens, self._slots = 0, 0, 0
+        if self._earlier is not None and self._earlier.get("world_size", self._world_size) == self._world_size:
             self._meter.load_state_dict(self._earlier)
+        self._earlier = None
         self._steps = trainer.global_step
         self._logged_steps = len(self.meter.step_seconds)
         # Lightning says when a checkpoint begins and not when it is written.
@@ -110,13 +116,11 @@ class GradwireCallback(Callback):  # type: ignore[misc]
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to leave out a validation."""
-        if self._meter is not None and self._is_training:
-            self._meter.pause()
+        self._pause()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """End leaving out a validation."""
-        if self._meter is not None and self._is_training:
-            self._meter.resume()
+        self._resume()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Log the whole run."""
@@ -138,15 +142,26 @@ class GradwireCallback(Callback):  # type: ignore[misc]
     def _excluded(self, save: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(save)
         def excluded(*arguments: Any, **named: Any) -> Any:
-            if self._meter is None:
-                return save(*arguments, **named)
-            self._meter.pause()
+            self._pause()
             try:
                 return save(*arguments, **named)
             finally:
-                self._meter.resume()
+                self._resume()
 
         return excluded
+
+    def _pause(self) -> None:
+        """Stop the clock; what is left out may be part of what is left out, as a checkpoint within a validation."""
+        if self._meter is not None and self._is_training:
+            self._pauses += 1
+            if self._pauses == 1:
+                self._meter.pause()
+
+    def _resume(self) -> None:
+        if self._meter is not None and self._is_training:
+            self._pauses -= 1
+            if self._pauses == 0:
+                self._meter.resume()
 
 
 def _count_batch(batch: Any) -> Counts:

@@ -64,6 +64,9 @@ class GradwireCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Start the meter, anew for each call of `train`."""
         self._logged_steps = 0
+        if self._counter is not None:
+            # The last call ended with an error, as where the Trainer looks for a batch size that fits.
+            self._counter.close()
         # The Trainer's Accelerator made it.
         self._counter = PassCounter(kwargs["model"], mesh=AcceleratorState().device_mesh)
         self._meter = DeviceMeter(args.device, warmup_steps=self._warmup_steps, clock=self._clock)

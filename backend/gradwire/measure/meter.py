@@ -123,7 +123,8 @@ class ThroughputMeter:
         """Put the steps of an earlier run, from its `state_dict`, before those to come; call it before `start`.
 
         The time between the two runs is in no step, and the first steps are warm-up again: allocators, compilers and
-        file caches begin anew. Raises UsageError after `start`, and for what is no state of this meter's.
+        file caches begin anew. A checkpoint has one rank's state for all of them, maybe: a meter that does not count
+        takes the times alone. Raises UsageError after `start`, and for what is no state of this meter's.
         """
         if self._last_reading is not None or self._step_seconds:
             raise UsageError("load_state_dict() comes before start()")
@@ -131,7 +132,9 @@ class ThroughputMeter:
         if state.get("version") != _STATE_VERSION or len(set(lengths.values())) != 1 or "backward" not in state:
             raise UsageError(f"not the state of a ThroughputMeter: it has {', '.join(sorted(state)) or 'nothing'}")
         self._step_seconds = [float(seconds) for seconds in state["step_seconds"]]
-        self._counted = {name: [_whole(count, name) for count in state[name]] for name in _COUNTED}
+        self._counted = {
+            name: [_whole(count, name) if self._counts else 0 for count in state[name]] for name in _COUNTED
+        }
         self._warm = [bool(warm) for warm in state["warm"]]
         self._backward = [_whole(step, "backward") for step in state["backward"]]
         self._paused_seconds = float(state["paused_seconds"])
