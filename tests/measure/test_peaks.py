@@ -14,6 +14,8 @@ from gradwire.measure.peaks import DEVICE_PEAKS, device_peak, peak_flops_per_sec
     [
         ("NVIDIA H100 80GB HBM3", "bf16-mixed", 989.4e12),
         ("NVIDIA H100 80GB HBM3", "fp32", 66.9e12),
+        ("NVIDIA H100 80GB HBM3", "tf32", 494.7e12),
+        ("NVIDIA A100-SXM4-80GB", "tf32", 156e12),
         ("NVIDIA H100 PCIe", "bf16-true", 756e12),
         ("NVIDIA H100 NVL", "fp16-mixed", 835.5e12),
         ("NVIDIA H200", "bf16-true", 989.5e12),
@@ -67,14 +69,20 @@ def test_every_entry_says_where_it_comes_from_and_is_found_by_each_name() -> Non
         assert all(device_peak(name) is peak for name in peak.names)
 
 
-def test_where_a_source_prints_the_rate_with_sparsity_the_entry_is_half_of_it() -> None:
-    halved = [peak for peak in DEVICE_PEAKS if peak.printed and re.search(r"BF16 [\d,]+ with sparsity", peak.printed)]
+@pytest.mark.parametrize("dtype", ["bf16", "tf32"])
+def test_where_a_source_prints_the_rate_with_sparsity_the_entry_is_half_of_it(dtype: str) -> None:
+    halved = [
+        peak
+        for peak in DEVICE_PEAKS
+        if peak.printed and "with sparsity" in peak.printed and "without" not in peak.printed
+    ]
     assert len(halved) >= 6
     for peak in halved:
-        found = re.search(r"(?:(\d+) GPUs: )?BF16 ([\d,]+) with sparsity", str(peak.printed))
-        assert found is not None
-        gpus, printed = int(found[1] or 1), float(found[2].replace(",", ""))
-        assert peak.bf16 == pytest.approx(printed / gpus / 2 * 1e12)
+        gpus = re.search(r"(\d+) GPUs: ", str(peak.printed))
+        printed = re.search(rf"{dtype.upper()} ([\d,]+)", str(peak.printed))
+        assert printed is not None
+        each = float(printed[1].replace(",", "")) / int(gpus[1] if gpus else 1)
+        assert getattr(peak, dtype) == pytest.approx(each / 2 * 1e12)
 
 
 def test_no_entry_has_a_peak_with_sparsity() -> None:
@@ -82,3 +90,5 @@ def test_no_entry_has_a_peak_with_sparsity() -> None:
     for peak in DEVICE_PEAKS:
         assert peak.bf16 in (None, peak.fp16)
         assert 1.9 < peak.fp16 / peak.fp32 < 34
+        # A product in TF32 takes twice as long as one in fp16; data sheets round.
+        assert peak.tf32 is None or peak.tf32 == pytest.approx(peak.fp16 / 2, rel=0.02)

@@ -93,7 +93,12 @@ def test_more_than_the_peak_is_an_error_in_the_inputs() -> None:
             H200,
             "the data type of the matrix products could not be told; pass the device's peak with --peak-flops",
         ),
-        ("tf32", H200, "matrix products are tf32, whose peak gradwire does not list; pass it with --peak-flops"),
+        (
+            "fp8",
+            H200,
+            "some matrix products are fp8 and others are not, so no one peak is theirs; pass one with --peak",
+        ),
+        ("tf32", "Tesla T4", "'Tesla T4' has no matrix unit for tf32; --peak-flops gives one"),
         ("bf16", "NVIDIA Future", "the peak FLOP/s of 'NVIDIA Future' is not known to gradwire; `gradwire doctor --pe"),
         ("bf16", "Tesla T4", "'Tesla T4' has no matrix unit for bf16; --peak-flops gives one"),
     ],

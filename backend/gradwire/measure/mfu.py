@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from gradwire.errors import UsageError
 from gradwire.measure.peaks import device_peak, peak_flops_per_second
 
-Precision = Literal["fp32", "bf16-mixed", "bf16-true", "fp16-mixed"]
+Precision = Literal["fp32", "tf32", "bf16-mixed", "bf16-true", "fp16-mixed"]
 
 
 class ModelFlopsUtilization(NamedTuple):

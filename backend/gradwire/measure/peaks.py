@@ -9,15 +9,17 @@ from dataclasses import dataclass
 class DevicePeak:
     """What one device, as torch counts devices, can do in FLOP/s without sparsity, and who says so.
 
-    `fp32` is true single precision, torch's default for float32 products, not TF32. `bf16` and `fp16` are
-    tensor (matrix) core rates with float32 accumulation. None: the device has no such unit. `source` is the
-    vendor's own document, `printed` what it prints, in TFLOP/s, where that is not the entry itself.
+    `fp32` is true single precision, torch's default for float32 products, and `tf32` what
+    `torch.set_float32_matmul_precision("high")` makes of them. That, `bf16` and `fp16` are tensor (matrix) core rates
+    with float32 accumulation. None: the device has no such unit. `source` is the vendor's own document, `printed` what
+    it prints, in TFLOP/s, where that is not the entry itself.
     """
 
     names: tuple[str, ...]
     bf16: float | None
     fp16: float
     fp32: float
+    tf32: float | None
     source: str
     printed: str | None = None
 
@@ -52,35 +54,58 @@ DEVICE_PEAKS: tuple[DevicePeak, ...] = (
         bf16=2500e12,
         fp16=2500e12,
         fp32=80e12,
+        tf32=1250e12,
         source=_BLACKWELL,
-        printed="GB200 NVL72, 72 GPUs: BF16 360,000 with sparsity, FP32 5,760",
+        printed="GB200 NVL72, 72 GPUs: BF16 360,000 and TF32 180,000 with sparsity, FP32 5,760",
     ),
     DevicePeak(
         names=("B200",),
         bf16=2250e12,
         fp16=2250e12,
         fp32=75e12,
+        tf32=1125e12,
         source=_BLACKWELL,
-        printed="HGX B200, 8 GPUs: BF16 36,000 with sparsity, FP32 600",
+        printed="HGX B200, 8 GPUs: BF16 36,000 and TF32 18,000 with sparsity, FP32 600",
     ),
     DevicePeak(
         names=("GH200 480GB",),
         bf16=989.5e12,
         fp16=989.5e12,
         fp32=67e12,
+        tf32=494e12,
         source=_GH200,
-        printed="BF16 1,979 with sparsity, 990 without",
+        printed="BF16 1,979 with sparsity, 990 without; TF32 989 and 494",
     ),
     DevicePeak(
-        names=("H200",), bf16=989.5e12, fp16=989.5e12, fp32=67e12, source=_H200, printed="BF16 1,979 with sparsity"
+        names=("H200",),
+        bf16=989.5e12,
+        fp16=989.5e12,
+        fp32=67e12,
+        tf32=494.5e12,
+        source=_H200,
+        printed="BF16 1,979 and TF32 989 with sparsity",
     ),
     DevicePeak(
-        names=("H200 NVL",), bf16=835.5e12, fp16=835.5e12, fp32=60e12, source=_H200, printed="BF16 1,671 with sparsity"
+        names=("H200 NVL",),
+        bf16=835.5e12,
+        fp16=835.5e12,
+        fp32=60e12,
+        tf32=417.5e12,
+        source=_H200,
+        printed="BF16 1,671 and TF32 835 with sparsity",
     ),
-    DevicePeak(names=("H100 80GB HBM3",), bf16=989.4e12, fp16=989.4e12, fp32=66.9e12, source=_HOPPER_PAPER),
-    DevicePeak(names=("H100 PCIe",), bf16=756e12, fp16=756e12, fp32=51.2e12, source=_HOPPER_PAPER),
     DevicePeak(
-        names=("H100 NVL",), bf16=835.5e12, fp16=835.5e12, fp32=60e12, source=_H100, printed="BF16 1,671 with sparsity"
+        names=("H100 80GB HBM3",), bf16=989.4e12, fp16=989.4e12, fp32=66.9e12, tf32=494.7e12, source=_HOPPER_PAPER
+    ),
+    DevicePeak(names=("H100 PCIe",), bf16=756e12, fp16=756e12, fp32=51.2e12, tf32=378e12, source=_HOPPER_PAPER),
+    DevicePeak(
+        names=("H100 NVL",),
+        bf16=835.5e12,
+        fp16=835.5e12,
+        fp32=60e12,
+        tf32=417.5e12,
+        source=_H100,
+        printed="BF16 1,671 and TF32 835 with sparsity",
     ),
     DevicePeak(
         names=(
@@ -93,6 +118,7 @@ DEVICE_PEAKS: tuple[DevicePeak, ...] = (
         bf16=312e12,
         fp16=312e12,
         fp32=19.5e12,
+        tf32=156e12,
         source=_A100,
     ),
     DevicePeak(
@@ -100,6 +126,7 @@ DEVICE_PEAKS: tuple[DevicePeak, ...] = (
         bf16=149.7e12,
         fp16=149.7e12,
         fp32=37.4e12,
+        tf32=74.8e12,
         source="https://images.nvidia.com/content/Solutions/data-center/a40/nvidia-a40-datasheet.pdf",
     ),
     DevicePeak(
@@ -107,6 +134,7 @@ DEVICE_PEAKS: tuple[DevicePeak, ...] = (
         bf16=165e12,
         fp16=165e12,
         fp32=10.3e12,
+        tf32=82e12,
         source="https://www.nvidia.com/content/dam/en-zz/Solutions/data-center/products/a30-gpu/pdf/a30-datasheet.pdf",
     ),
     # Not the A10G, which is another chip configuration.
@@ -115,6 +143,7 @@ DEVICE_PEAKS: tuple[DevicePeak, ...] = (
         bf16=125e12,
         fp16=125e12,
         fp32=31.2e12,
+        tf32=62.5e12,
         source="https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/a10/pdf/a10-datasheet.pdf",
     ),
     DevicePeak(
@@ -122,6 +151,7 @@ DEVICE_PEAKS: tuple[DevicePeak, ...] = (
         bf16=362.05e12,
         fp16=362.05e12,
         fp32=91.6e12,
+        tf32=183e12,
         source="https://www.nvidia.com/en-us/data-center/l40s/",
         printed="BF16 362.05 without sparsity, 733 with",
     ),
@@ -130,6 +160,7 @@ DEVICE_PEAKS: tuple[DevicePeak, ...] = (
         bf16=181.05e12,
         fp16=181.05e12,
         fp32=90.5e12,
+        tf32=90.5e12,
         source="https://www.nvidia.com/en-us/data-center/l40/",
         printed="BF16 181.05 without sparsity, 362.1 with",
     ),
@@ -138,31 +169,59 @@ DEVICE_PEAKS: tuple[DevicePeak, ...] = (
         bf16=121e12,
         fp16=121e12,
         fp32=30.3e12,
+        tf32=60e12,
         source="https://www.nvidia.com/en-us/data-center/l4/",
-        printed="BF16 242 with sparsity",
+        printed="BF16 242 and TF32 120 with sparsity",
     ),
     DevicePeak(
-        names=("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB"), bf16=None, fp16=125e12, fp32=15.7e12, source=_V100
+        names=("Tesla V100-SXM2-16GB", "Tesla V100-SXM2-32GB"),
+        bf16=None,
+        fp16=125e12,
+        fp32=15.7e12,
+        tf32=None,
+        source=_V100,
     ),
     DevicePeak(
-        names=("Tesla V100-PCIE-16GB", "Tesla V100-PCIE-32GB"), bf16=None, fp16=112e12, fp32=14e12, source=_V100
+        names=("Tesla V100-PCIE-16GB", "Tesla V100-PCIE-32GB"),
+        bf16=None,
+        fp16=112e12,
+        fp32=14e12,
+        tf32=None,
+        source=_V100,
     ),
-    DevicePeak(names=("Tesla V100S-PCIE-32GB",), bf16=None, fp16=130e12, fp32=16.4e12, source=_V100),
+    DevicePeak(names=("Tesla V100S-PCIE-32GB",), bf16=None, fp16=130e12, fp32=16.4e12, tf32=None, source=_V100),
     DevicePeak(
         names=("Tesla T4",),
         bf16=None,
         fp16=65e12,
         fp32=8.1e12,
+        tf32=None,
         source="https://www.nvidia.com/content/dam/en-zz/Solutions/Data-Center/tesla-t4/t4-tensor-core-datasheet-951643.pdf",
     ),
     # At its 2.41 GHz boost clock; cards that clock higher have measured matrix products above it.
-    DevicePeak(names=("GeForce RTX 5090",), bf16=209.5e12, fp16=209.5e12, fp32=104.8e12, source=_RTX_BLACKWELL_PAPER),
-    DevicePeak(names=("GeForce RTX 4090",), bf16=165.2e12, fp16=165.2e12, fp32=82.6e12, source=_ADA_PAPER),
-    DevicePeak(names=("GeForce RTX 3090",), bf16=71e12, fp16=71e12, fp32=35.6e12, source=_GA102_PAPER),
-    DevicePeak(names=("Instinct MI300X",), bf16=1307.4e12, fp16=1307.4e12, fp32=163.4e12, source=_MI300X),
+    DevicePeak(
+        names=("GeForce RTX 5090",),
+        bf16=209.5e12,
+        fp16=209.5e12,
+        fp32=104.8e12,
+        tf32=104.8e12,
+        source=_RTX_BLACKWELL_PAPER,
+    ),
+    DevicePeak(
+        names=("GeForce RTX 4090",), bf16=165.2e12, fp16=165.2e12, fp32=82.6e12, tf32=82.6e12, source=_ADA_PAPER
+    ),
+    DevicePeak(names=("GeForce RTX 3090",), bf16=71e12, fp16=71e12, fp32=35.6e12, tf32=35.6e12, source=_GA102_PAPER),
+    DevicePeak(
+        names=("Instinct MI300X",), bf16=1307.4e12, fp16=1307.4e12, fp32=163.4e12, tf32=653.7e12, source=_MI300X
+    ),
     # The MI300X's compute dies, with more memory.
     DevicePeak(
-        names=("Instinct MI325X",), bf16=1307.4e12, fp16=1307.4e12, fp32=163.4e12, source=f"{_AMD}/mi300/mi325x.html"
+        names=("Instinct MI325X",),
+        bf16=1307.4e12,
+        fp16=1307.4e12,
+        fp32=163.4e12,
+        tf32=653.7e12,
+        source=f"{_AMD}/mi300/mi325x.html",
     ),
     # torch counts each of the two dies as a device; the page counts both.
     DevicePeak(
@@ -170,6 +229,7 @@ DEVICE_PEAKS: tuple[DevicePeak, ...] = (
         bf16=191.5e12,
         fp16=191.5e12,
         fp32=47.85e12,
+        tf32=None,
         source=f"{_AMD}/mi200/mi250x.html",
         printed="two dies: BF16 383.0, FP32 matrix 95.7",
     ),
@@ -196,6 +256,8 @@ def peak_flops_per_second(device_name: str, precision: str) -> float | None:
     match precision:
         case "fp32":
             return peak.fp32
+        case "tf32":
+            return peak.tf32
         case "bf16" | "bf16-mixed" | "bf16-true":
             return peak.bf16
         case "fp16" | "fp16-mixed":

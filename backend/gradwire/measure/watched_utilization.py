@@ -127,8 +127,8 @@ def _peak(log: RankLog, subject: RankSubject | None, device_name: str, given: Gi
     products = subject.products if subject else None
     if products is None:
         return "the data type of the matrix products could not be told; pass the device's peak with --peak-flops"
-    if products in ("tf32", "fp8"):
-        return f"matrix products are {products}, whose peak gradwire does not list; pass it with --peak-flops"
+    if products == "fp8":
+        return "some matrix products are fp8 and others are not, so no one peak is theirs; pass one with --peak-flops"
     threads = log.start.threads if log.start.device == "cpu" else None
     measured = None if given.measured_peak is None else RunPeak(peak=given.measured_peak, threads=threads)
     found = peak_of(log.start.device, device_name, products, measured)
