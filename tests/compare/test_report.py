@@ -17,7 +17,8 @@ pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'gradwir
 pytest.importorskip("jinja2", reason="needs jinja2: pip install 'gradwire[report]'")
 
 from gradwire.compare.report import check_can_report, report_html, write_comparison
-from gradwire.documents.comparison_schema import Comparison
+from gradwire.compare.table import comparison_text
+from gradwire.documents.comparison_schema import Comparison, Run
 from gradwire.documents.measurement_schema import Measurement
 from gradwire.errors import EnvironmentNotFit
 
@@ -108,6 +109,23 @@ def test_the_losses_are_there_as_a_table(ran: Make, compared: Make) -> None:
     assert "not every step is shown" in text
     assert "100.000" in text
     assert "1.000" in text
+
+
+def test_runs_without_tokens_are_shown_in_samples(ran: Make, compared: Make) -> None:
+    """A model of images, or whatever else is no tokens."""
+
+    def of_images(run: Run, measurement: Measurement) -> tuple[Run, Measurement]:
+        without = replace(measurement.throughput, tokens_per_second=None, tokens_per_second_per_rank=None)
+        return run, replace(measurement, throughput=replace(without, slots_per_second=None, timed_tokens=0))
+
+    pairs = [of_images(*ran(num_gpus=size, seconds=seconds)) for size, seconds in ((1, 1.0), (2, 1.05))]
+    comparison = compared(*pairs)
+    page = report_html(comparison, [measurement for _, measurement in pairs], command=["x"])
+    assert "Tokens/s" not in page
+    assert (
+        "Throughput against the number of processes, in samples per second. native on 1: 4; native on 2: 7.62" in page
+    )
+    assert "Samples/s" in comparison_text(comparison).splitlines()[1]
 
 
 def test_utilization_has_its_column_only_where_it_is_known(ran: Make, compared: Make, html: str) -> None:

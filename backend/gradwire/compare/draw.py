@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gradwire.compare.format import name_of
+from gradwire.compare.work import work_of
 from gradwire.documents.comparison_schema import Cell, Comparison
 from gradwire.measure.efficiency import ACCEPTABLE_FROM, GOOD_ABOVE
 from gradwire.plan import BACKENDS, Backend
@@ -64,26 +65,27 @@ _HIGHEST_SHARE = 1.5
 
 def draw_throughput(axes: Axes, comparison: Comparison) -> None:
     """Throughput by size with its spread over repeats, and what ideal scaling from the baseline would give."""
-    sizes = _sizes(comparison)
+    sizes, work = _sizes(comparison), work_of(comparison)
     for backend, cells in _by_backend(comparison):
         look = LOOKS[backend]
-        measured = [cell for cell in cells if cell.tokens_per_second is not None]
-        _draw_line(axes, backend, measured, [_or_gap(cell.tokens_per_second) for cell in measured])
+        measured = [cell for cell in cells if work.rate(cell) is not None]
+        spreads = [(cell.num_gpus, *found) for cell in measured if (found := work.spread(cell, comparison.runs))]
+        _draw_line(axes, backend, measured, [_or_gap(work.rate(cell)) for cell in measured])
         axes.vlines(
-            [cell.num_gpus for cell in measured],
-            [_or_gap(cell.tokens_per_second_minimum) for cell in measured],
-            [_or_gap(cell.tokens_per_second_maximum) for cell in measured],
+            [size for size, _, _ in spreads],
+            [slowest for _, slowest, _ in spreads],
+            [fastest for _, _, fastest in spreads],
             color=look.colour,
         )
         based = [cell for cell in measured if cell.num_gpus == cell.baseline_num_gpus]
         if based and len(sizes) > 1:
-            each = (based[0].tokens_per_second or 0) / based[0].num_gpus
+            each = (work.rate(based[0]) or 0) / based[0].num_gpus
             reach = [size for size in sizes if size >= based[0].num_gpus]
             axes.plot(reach, [each * size for size in reach], color=look.colour, linestyle=":", linewidth=1)
     if len(sizes) > 1:
         axes.plot([], [], color=FAINT, linestyle=":", linewidth=1, label="ideal")
     axes.set_title("Throughput", loc="left")
-    axes.set_ylabel("tokens per second")
+    axes.set_ylabel(f"{work.counted} per second")
     size_axis(axes, sizes, also_y=True)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     if not _is_wide(sizes):

@@ -13,6 +13,7 @@ from gradwire.compare.chart import charts, standalone_png, standalone_svg
 from gradwire.compare.draw import PART_COLOURS
 from gradwire.compare.facts import facts_of
 from gradwire.compare.verdict import findings, standing
+from gradwire.compare.work import work_of
 from gradwire.documents.comparison_schema import Cell, Comparison
 from gradwire.documents.measurement_schema import Measurement
 from gradwire.errors import EnvironmentNotFit
@@ -85,7 +86,7 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
     check_can_report()
     from markupsafe import Markup
 
-    cells = comparison.cells
+    cells, work = comparison.cells, work_of(comparison)
     explained = [cell for cell in cells if cell.causes]
     first = _explained_first(cells)
     loss_cells = [cell for cell in cells if cell.losses]
@@ -98,6 +99,7 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
             "strong": "Strong scaling: the global batch is fixed.",
         }[comparison.scaling],
         rows=_rows(cells),
+        work=work,
         against=_against(comparison),
         has_intervals=any(cell.interval is not None for cell in cells),
         has_one_run=any(cell.grade_basis == "one-run" for cell in cells),
@@ -123,7 +125,7 @@ def report_html(comparison: Comparison, measurements: Sequence[Measurement], *, 
             {"caption": chart.caption, "svg": Markup(chart.svg), "is_tall": chart.is_tall}  # noqa: S704
             for chart in charts(comparison)
         ]
-        if any(cell.tokens_per_second is not None for cell in cells)
+        if any(work.rate(cell) is not None for cell in cells)
         else [],
         loss_cells=loss_cells,
         loss_rows=loss_rows,

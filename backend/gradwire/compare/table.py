@@ -10,6 +10,7 @@ from gradwire.compare.bars import Bar, bars_text
 from gradwire.compare.cause import cause_in_short
 from gradwire.compare.format import ABSENT, loss, memory, name_of, percent, processes, rate, span, three_digits, times
 from gradwire.compare.verdict import standing, verdict
+from gradwire.compare.work import Work, work_of
 from gradwire.documents.comparison_schema import Cell, Comparison
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def comparison_text(comparison: Comparison, *, width: int = _NARROWEST, colour: 
         emoji=False,
         legacy_windows=False,
     )
-    console.print(_table(comparison.cells))
+    console.print(_table(comparison.cells, work_of(comparison)))
     bars = [_bar(cell) for cell in comparison.cells if cell.grade is not None]
     if bars:
         console.print()
@@ -64,7 +65,7 @@ def comparison_text(comparison: Comparison, *, width: int = _NARROWEST, colour: 
     return "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())
 
 
-def _table(cells: Sequence[Cell]) -> Table:
+def _table(cells: Sequence[Cell], work: Work) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -74,7 +75,7 @@ def _table(cells: Sequence[Cell]) -> Table:
     unit, per_second = ("s", 1) if slow else ("ms", 1000)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=0, pad_edge=False)
     table.add_column("\nBackend", no_wrap=True)
-    for heading in ("\nProcs", "\nTokens/s", "Speed-\nup", "Scaling\neff."):
+    for heading in ("\nProcs", f"\n{work.heading}", "Speed-\nup", "Scaling\neff."):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("\nGrade", no_wrap=True)
     for heading in ("Final\nloss", "Peak\nmemory", f"Step, {unit}\nmedian/p95"):
@@ -84,7 +85,7 @@ def _table(cells: Sequence[Cell]) -> Table:
         table.add_row(
             cell.backend,
             str(cell.num_gpus),
-            rate(cell.tokens_per_second),
+            rate(work.rate(cell)),
             times(cell.speedup),
             percent(cell.scaling_efficiency),
             Text(standing(cell), style=_GRADE_STYLES.get(cell.grade or "", "red" if cell.status == "failed" else "")),
