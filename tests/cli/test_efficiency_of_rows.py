@@ -78,6 +78,14 @@ def test_a_chart_is_written(run_here: Run, rows: Path, name: str, starts: bytes)
     assert (rows.parent / name).read_bytes() == first
 
 
+def test_names_in_a_chart_stand_as_they_are_written(run_here: Run, rows: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'gradwire[report]'")
+    rows.write_text("n,throughput,series\n1,100,a $x_{$\n2,190,a $x_{$\n1,100,_own\n2,180,_own\n")
+    assert run_here("efficiency", str(rows.rename(rows.with_name("$\\frac$.csv"))), "--chart", "x.svg").exit_code == 0
+    drawn = (rows.parent / "x.svg").read_text()
+    assert all(name in drawn for name in ("$\\frac$.csv", "a $x_{$", "_own"))
+
+
 def test_a_row_without_a_throughput_is_said(run_here: Run, rows: Path) -> None:
     rows.write_text(ROWS + "16,,1\n")
     said = run_here("efficiency", str(rows))

@@ -28,6 +28,7 @@ def pairs(rows: list[Row]) -> list[tuple[int, float]]:
         "1,100\n2,190.5\n",
         "\ufeffGPUs;tokens/s\n1;100\n2;1.905e2\n",
         "world_size\tTokens per second\r\n1\t100\r\n\r\n2\t190.5\r\n",
+        "\nsep=;\r\nGPUs;tokens/s\r\n1;100,0\r\n2;190,5\r\n",
         'comment,"num-gpus","samples_per_sec"\nx,1,100\n"a, b",2,190.5',
     ],
 )

@@ -115,8 +115,14 @@ def _spread(bars: Sequence[Bar]) -> list[Bar]:
 def _left_out(places: Sequence[str]) -> list[str]:
     if not places:
         return []
-    listed = ", ".join(places[:_MOST_PLACES]) + (", ..." if len(places) > _MOST_PLACES else "")
-    return [f"{len(places)} {'row has' if len(places) == 1 else 'rows have'} no throughput, left out: {listed}"]
+    return [
+        f"{len(places)} {'row has' if len(places) == 1 else 'rows have'} no throughput, left out: {_listed(places)}"
+    ]
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = f" and {len(words) - _MOST_PLACES} more" if len(words) > _MOST_PLACES else ""
+    return ", ".join(words[:_MOST_PLACES]) + more
 
 
 def _name(curve: Curve, point: Point) -> str:
@@ -151,12 +157,12 @@ def _notes(curves: Sequence[Curve]) -> list[str]:
     noisy = [_name(curve, point) for curve, point in points if point.graded is not None and point.graded.is_too_noisy]
     if noisy:
         notes.append(
-            f"{', '.join(noisy)}: too noisy for a verdict: the interval straddles two grades and is wider than 15 %"
+            f"{_listed(noisy)}: too noisy for a verdict: the interval straddles two grades and is wider than 15 %"
         )
     if any(point.graded is not None and point.graded.basis == "one-run" for _, point in points):
         notes.append("grades with a * rest on one run and have no interval, so the noise is not known")
     if far:
-        notes.append(f"outliers, kept in every figure: {', '.join(far)}; the rule: {OUTLIER_RULE}")
+        notes.append(f"outliers, kept in every figure: {_listed(far)}; the rule: {OUTLIER_RULE}")
     for curve in curves:
         name = f"{curve.series}: " if curve.series else ""
         if len(curve.points) == 1 and not curve.baseline_is_given:

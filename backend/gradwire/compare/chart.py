@@ -22,6 +22,7 @@ from gradwire.compare.draw import (
     draw_throughput,
 )
 from gradwire.compare.format import loss, memory, name_of, percent, rate, seconds, span
+from gradwire.compare.work import work_of
 from gradwire.documents.comparison_schema import Cell, Comparison
 from gradwire.errors import EnvironmentNotFit
 
@@ -58,7 +59,7 @@ _Plot = tuple[str, str, str, Callable[["Axes", Comparison], None]]
 _CHARTS: tuple[_Plot, ...] = (
     (
         "throughput",
-        "Throughput against the number of processes, in tokens per second",
+        "Throughput against the number of processes, in {counted} per second",
         "Dotted: ideal scaling from the smallest size of each backend. Upright bars: from the slowest to the fastest "
         "repeat.",
         draw_throughput,
@@ -175,6 +176,8 @@ def drawing_rules(salt: str) -> Iterator[None]:
             {
                 "svg.hashsalt": salt,
                 "svg.fonttype": "none",
+                # A name from elsewhere is no formula, whatever signs are in it.
+                "text.parse_math": False,
                 "font.size": 9,
                 "text.color": INK,
                 "axes.edgecolor": INK,
@@ -200,7 +203,10 @@ def _telling(comparison: Comparison) -> list[_Plot]:
         "losses": any(cell.losses for cell in cells),
         "memory": any(cell.peak_memory_bytes for cell in cells),
     }
-    return [plot for plot in _CHARTS if shown[plot[0]]]
+    counted = work_of(comparison).counted
+    return [
+        (name, title.format(counted=counted), caption, draw) for name, title, caption, draw in _CHARTS if shown[name]
+    ]
 
 
 def _in_words(comparison: Comparison, name: str) -> str:
@@ -209,7 +215,7 @@ def _in_words(comparison: Comparison, name: str) -> str:
     def point(cell: Cell) -> str:
         match name:
             case "throughput":
-                return rate(cell.tokens_per_second)
+                return rate(work_of(comparison).rate(cell))
             case "efficiency":
                 between = "" if cell.interval is None else f" ({span(cell.interval)})"
                 return percent(cell.scaling_efficiency) + between

@@ -58,7 +58,8 @@ def _figure(curves: Sequence[Curve], title: str) -> Figure:
             shares,
             color=colour,
             marker=_MARKERS[number % len(_MARKERS)] if len(curve.points) <= _MOST_MARKERS else "",
-            label=curve.series or "measured",
+            # matplotlib keeps names that begin with _ to itself.
+            label=f" {curve.series}" if (curve.series or "").startswith("_") else curve.series or "measured",
         )
         sure = [
             (point.num_gpus, point.graded.interval)

@@ -53,14 +53,18 @@ def curves_of(
     smallest size. Repeats are rows of one size; with a repeat column, rows of one repeat were measured in one round
     and are compared in pairs. Raises UsageError where a series has a repeat twice.
     """
-    series = list(dict.fromkeys(row.series for row in rows))
-    return [_curve(name, [row for row in rows if row.series == name], scaling, baseline) for name in series]
+    series: dict[str | None, list[Row]] = {}
+    for row in rows:
+        series.setdefault(row.series, []).append(row)
+    return [_curve(name, mine, scaling, baseline) for name, mine in series.items()]
 
 
 def _curve(name: str | None, rows: Sequence[Row], scaling: Scaling, given: tuple[int, float] | None) -> Curve:
-    sizes = sorted({row.num_gpus for row in rows})
-    at = {size: [row for row in rows if row.num_gpus == size] for size in sizes}
-    size, theirs = (sizes[0], at[sizes[0]]) if given is None else (given[0], [])
+    at: dict[int, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.num_gpus):
+        at.setdefault(row.num_gpus, []).append(row)
+    smallest = min(at)
+    size, theirs = (smallest, at[smallest]) if given is None else (given[0], [])
     throughput = median([row.throughput for row in theirs]) if given is None else given[1]
     return Curve(
         series=name,

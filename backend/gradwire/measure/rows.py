@@ -47,6 +47,8 @@ _MOST_SHOWN = 20
 # A rate of one GPU is not the rate of all of them.
 _EACH = re.compile(r"(per|s|sec|second)_(gpu|device|rank|process)$")
 _SHOWN_NAMES = 6
+# What a spreadsheet writes before the header to say what parts its fields.
+_SEPARATOR = re.compile(r"sep=([,;\t])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,7 +135,8 @@ def _text(path: Path) -> str:
 
 def _csv_table(path: Path, text: str) -> list[tuple[str, Mapping[str, Value]]]:
     first = next((line for line in text.splitlines() if line.strip() and not _is_comment(re.split("[\t;,]", line))), "")
-    delimiter = max("\t;,", key=first.count)
+    said = _SEPARATOR.fullmatch(first.strip())
+    delimiter = said[1] if said else max("\t;,", key=first.count)
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, strict=True)
     lines: list[tuple[int, list[str]]] = []
     try:
@@ -142,6 +145,7 @@ def _csv_table(path: Path, text: str) -> list[tuple[str, Mapping[str, Value]]]:
                 lines.append((reader.line_num, [field.strip() for field in fields]))
     except csv.Error as error:
         raise UsageError(f"{path}: line {reader.line_num}: {error}") from error
+    lines = lines[1:] if said else lines
     if not lines:
         return []
     header = lines[0][1]
