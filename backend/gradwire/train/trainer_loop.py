@@ -122,7 +122,7 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
         writer: StepWriter | TrackedSteps | None,
         energy: EnergyCounter,
     ) -> None:
-        self._plan, self._feed, self._stopwatch, self._writer, self._energy = plan, feed, stopwatch, writer, energy
+        self._plan, self._feed, self.stopwatch, self._writer, self._energy = plan, feed, stopwatch, writer, energy
         self.meter = ThroughputMeter(clock=time.perf_counter, warmup_steps=plan.recipe.measurement.warmup_steps)
         self.history = History()
         self.laps: list[dict[Part, float]] = []
@@ -135,27 +135,27 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         release_deepspeed_buffers()
         self.meter.start()
-        self._stopwatch.begin()
+        self.stopwatch.begin()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         # Before the step: below the Trainer DeepSpeed moves it on within the last backward pass, and what is logged
         # then is the next step's.
         self._learning_rate = learning_rate_of(kwargs["optimizer"])
         # The Trainer reads a whole step's batches ahead.
-        self._stopwatch.lap("input_wait")
+        self.stopwatch.lap("input_wait")
         if len(self.laps) == self._plan.recipe.measurement.warmup_steps:
             self._energy.start()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._stopwatch.lap("optimizer")
+        self.stopwatch.lap("optimizer")
         if self._feed.device.type == "cuda":
             torch.cuda.synchronize(self._feed.device)
         batch = self._plan.batch
         samples = batch.batch_size_per_gpu * batch.gradient_accumulation
         self.meter.step(samples=samples, tokens=samples * self._feed.sequence_length)
         self.meter.pause()
-        self.laps.append(self._stopwatch.seconds())
-        self.micro_steps.append(self._stopwatch.laps("passes"))
+        self.laps.append(self.stopwatch.seconds())
+        self.micro_steps.append(self.stopwatch.laps("passes"))
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         # Once in each step, after it; the last log of all is of the whole run.
@@ -184,7 +184,7 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
             number=len(self.laps),
         )
         self.meter.resume()
-        self._stopwatch.begin()
+        self.stopwatch.begin()
 
 
 class _PlanTrainer(Trainer):  # type: ignore[misc]
@@ -193,7 +193,7 @@ class _PlanTrainer(Trainer):  # type: ignore[misc]
     def begin(self, setting: Setting, feed: Feed, steps: _Steps) -> None:
         """Take what the constructor has no room for."""
         self.communications = follow(self, setting.plan)
-        self._batches, self._stopwatch, self._steps = _Batches(setting, feed, steps), steps._stopwatch, steps
+        self._batches, self._stopwatch, self._steps = _Batches(setting, feed, steps), steps.stopwatch, steps
 
     def get_train_dataloader(self) -> Any:
         return self._batches
