@@ -22,6 +22,7 @@ _WRAP_POLICIES = {"blocks": "TRANSFORMER_BASED_WRAP", "size": "SIZE_BASED_WRAP",
 
 
 def accelerate_document(plan: Plan, placement: Placement) -> dict[str, Any]:
+    """Return Accelerate's configuration of `plan` for the machine at `placement`."""
     world = plan.world
     document: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
@@ -69,10 +70,12 @@ def accelerate_document(plan: Plan, placement: Placement) -> dict[str, Any]:
 
 
 def is_zero(plan: Plan) -> bool:
+    """Return whether the plan's strategy is a ZeRO stage, which DeepSpeed runs."""
     return plan.recipe.parallelism.data.strategy.startswith("zero")
 
 
 def distributed_type(plan: Plan) -> str:
+    """Return Accelerate's word for the plan's strategy."""
     strategy = plan.recipe.parallelism.data.strategy
     if strategy == "ddp":
         # On a CPU too: MULTI_CPU starts a single process without mpirun, MULTI_GPU starts them all, and
@@ -169,4 +172,5 @@ def block_classes(plan: Plan) -> list[str]:
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
+    """Return a document as YAML 1.1, as PyYAML reads it: sorted keys, a line for each."""
     return yaml.safe_dump(document, sort_keys=True, default_flow_style=False, allow_unicode=True, width=1000)

@@ -10,7 +10,10 @@ TRAINER = "gradwire.train"
 
 
 def program_words(program: tuple[str, ...] | None, module_flag: str) -> tuple[Word, ...]:
-    """Return the last words of a launch command; `module_flag` is the launcher's spelling of python's -m."""
+    """Return the last words of a launch command; `module_flag` is the launcher's spelling of python's -m.
+
+    Raises UsageError where `program` names no script.
+    """
     if program is None:
         return (module_flag, TRAINER, OutFile(name=PLAN_FILE))
     if not program:

@@ -44,7 +44,10 @@ class PrometheusTracker:
 
 
 def open_tracker(folder: Path, run_name: str, settings: dict[str, Any]) -> PrometheusTracker:
-    """Open the file, and the server where one is asked for; settings are no figures and are left out."""
+    """Open the file, and the server where one is asked for; settings are no figures and are left out.
+
+    Raises UsageError for a port that is none or cannot be listened at.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     registry = CollectorRegistry()
     server = None

@@ -54,7 +54,10 @@ def measure_peak() -> MatmulPeak:
 
 
 def fastest_product(device: Any, dtype: NumberFormat, threads: int | None, sizes: Sequence[int]) -> MatmulRate:
-    """Return the fastest of the square products of `sizes`, smallest first, with `threads` compute threads on a cpu."""
+    """Return the fastest of the square products of `sizes`, smallest first, with `threads` compute threads on a cpu.
+
+    Raises ValueError without sizes.
+    """
     if threads is not None:
         torch.set_num_threads(threads)
     best: MatmulRate | None = None

@@ -109,7 +109,10 @@ class HookedCommunication:
             self._synchronise(method)
 
     def average(self, grad_bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-        """Return the future of the bucket's buffer holding the average; DDP calls this in bucket order."""
+        """Return the future of the bucket's buffer holding the average; DDP calls this in bucket order.
+
+        Raises UsageError for sparse gradients, and where the method does not go with how the model is trained.
+        """
         flat = grad_bucket.buffer()
         if flat.layout != torch.strided:
             raise UsageError(f"communication.compression.method {self.method}: sparse gradients are not supported")

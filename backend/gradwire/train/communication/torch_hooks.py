@@ -80,7 +80,7 @@ class TorchHook:
         pass
 
     def average(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-        """Return what torch's hook returns."""
+        """Return what torch's hook returns; raises UsageError for one of several buckets where it would hang."""
         if self._several_buckets_hang and not (bucket.index() == 0 and bucket.is_last()):
             raise UsageError(f"communication.compression.method {self.method}: more than one bucket on gloo: {_HANGS}")
         if bucket.index() == 0:
