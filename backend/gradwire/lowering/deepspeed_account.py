@@ -8,7 +8,6 @@ from typing import Any
 from gradwire.documents.plan_schema import Plan
 from gradwire.lowering.compilation import refuse_deepspeed_fullgraph
 from gradwire.lowering.deepspeed_document import (
-    DEFAULT_BUCKET_MIB,
     FILE,
     communication_data_type,
     model_data_type,
@@ -30,6 +29,7 @@ from gradwire.lowering.shared import (
     refuse_pipeline,
 )
 from gradwire.recipe.learning_rate import changes
+from gradwire.recipe.torch_buckets import TORCH_BUCKET_MIB
 
 _AFTERWARDS = (
     "at stage 1 with a bf16 model and gradients added up in fp32, DeepSpeed reduces after the backward pass, and not "
@@ -212,7 +212,7 @@ def _overlap_outcomes(plan: Plan) -> dict[str, Outcome]:
     if in_buckets:
         carrier = f"{FILE} zero_optimization.reduce_bucket_size"
         outcomes[f"{prefix}bucket_cap_mb"] = (
-            emulated(carrier, f"{DEFAULT_BUCKET_MIB} MiB in elements of what travels, without a smaller first bucket")
+            emulated(carrier, f"{TORCH_BUCKET_MIB} MiB in elements of what travels, without a smaller first bucket")
             if asked.bucket_cap_mb is None
             else exact(carrier, "in elements of what travels, not bytes")
         )

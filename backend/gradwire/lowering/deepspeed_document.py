@@ -8,14 +8,12 @@ from gradwire.artifact import DEEPSPEED_FILE
 from gradwire.documents.plan_schema import Plan
 from gradwire.lowering.deepspeed_scheduler import first_learning_rate, scheduler_section
 from gradwire.plan import pins_memory, secondary_partition_size
+from gradwire.recipe.torch_buckets import TORCH_BUCKET_MIB
 
 FILE = DEEPSPEED_FILE
 
 _STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
 _MIB = 1024 * 1024
-DEFAULT_BUCKET_MIB = 25
-"""torch DDP's own bucket, which is what an absent bucket_cap_mb means."""
-
 NEVER = 1_000_000_000
 """Steps between the lines that DeepSpeed prints on stdout, which belongs to the result."""
 
@@ -98,7 +96,7 @@ def _zero_plus_plus(plan: Plan) -> dict[str, Any]:
 def _bucket_mebibytes(plan: Plan) -> float:
     asked = plan.recipe.communication.overlap.bucket_cap_mb
     # auto is refused: the file is written before the ranks can measure anything.
-    return DEFAULT_BUCKET_MIB if asked is None or asked == "auto" else asked
+    return TORCH_BUCKET_MIB if asked is None or asked == "auto" else asked
 
 
 def _offload_sections(plan: Plan) -> dict[str, Any]:

@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gradwire.recipe.torch_buckets import TORCH_BUCKET_MIB, TORCH_FIRST_BUCKET_MIB
+
 MEBIBYTE = 2**20
-# What DDP does where no bucket size is given.
-DEFAULT_BUCKET_CAP_BYTES = 25 * MEBIBYTE
-DEFAULT_FIRST_BUCKET_BYTES = 1 * MEBIBYTE
 _NEAR_ENOUGH = 1.01
 
 _Resource = Literal["thread", "wire"]
@@ -124,11 +123,11 @@ def ddp_buckets(
 ) -> list[list[GradientTensor]]:
     """Return the gradients by bucket, in order, as DDP fills them after the first step.
 
-    A bucket is closed by the tensor that brings it to the cap (torch, compute_bucket_assignment_by_size). None: 25 MiB
-    and a first bucket of 1 MiB; a given cap holds for the first bucket too, unless that has a size of its own.
+    A bucket is closed by the tensor that brings it to the cap (torch, compute_bucket_assignment_by_size). None: torch's
+    own sizes; a given cap holds for the first bucket too, unless that has a size of its own.
     """
-    cap = DEFAULT_BUCKET_CAP_BYTES if bucket_cap_bytes is None else bucket_cap_bytes
-    limit = DEFAULT_FIRST_BUCKET_BYTES if bucket_cap_bytes is None else cap
+    cap = TORCH_BUCKET_MIB * MEBIBYTE if bucket_cap_bytes is None else bucket_cap_bytes
+    limit = TORCH_FIRST_BUCKET_MIB * MEBIBYTE if bucket_cap_bytes is None else cap
     if first_bucket_bytes is not None:
         limit = min(first_bucket_bytes, cap)
     buckets: list[list[GradientTensor]] = [[]]

@@ -15,13 +15,13 @@ from gradwire.recipe.broken import (
 )
 from gradwire.recipe.compression_options import LOW_RANK, PIPELINED_METHODS
 from gradwire.recipe.model_shapes import compresses_any
+from gradwire.recipe.torch_buckets import TORCH_BUCKET_MIB
 
 _METHOD = "communication.compression.method"
 _RANK = "communication.compression.matrix_approximation_rank"
 _START = "communication.compression.start_step"
 _STRATEGY = "parallelism.data.strategy"
 _OVERLAP = "communication.overlap"
-_TORCH_BUCKET_MIB = 25
 
 
 def torchs_powersgd_starts_late_enough(recipe: Recipe) -> Broken | None:
@@ -197,7 +197,7 @@ def first_bucket_is_no_larger(recipe: Recipe) -> Broken | None:
     """The first bucket is filled up to its own size, the others up to theirs: a larger one would only start later."""
     overlap = recipe.communication.overlap
     first, cap = overlap.first_bucket_mb, overlap.bucket_cap_mb
-    largest = _TORCH_BUCKET_MIB if cap is None else cap
+    largest = TORCH_BUCKET_MIB if cap is None else cap
     if first is None or largest == "auto" or first <= largest:
         return None
     has = f"absent, so {largest}" if cap is None else f"{largest:g}"

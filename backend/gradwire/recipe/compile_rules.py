@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from gradwire.documents.recipe_schema import Recipe, Training
 from gradwire.recipe.broken import ZERO_BUBBLE_SCHEDULES, Broken, Device, data_parallel_size, stage_count
+from gradwire.recipe.torch_buckets import TORCH_FIRST_BUCKET_MIB
 
 OPTIONS = ("compile_backend", "compile_mode", "compile_dynamic", "compile_fullgraph", "compile_regional")
 """What says how the model is compiled, where it is."""
 
 _STRATEGY = "parallelism.data.strategy"
 _CAP = "communication.overlap.bucket_cap_mb"
-_TORCH_FIRST_BUCKET_MIB = 1
 
 
 def options_need_compile(recipe: Recipe) -> Broken | None:
@@ -55,12 +55,12 @@ def compiled_graphs_are_cut_at_whole_buckets(recipe: Recipe) -> Broken | None:
     """torch.compile cuts a model's graph where DDP's buckets end, and asserts on buckets below DDP's own first one."""
     cap = recipe.communication.overlap.bucket_cap_mb
     is_ddp = recipe.parallelism.data.strategy == "ddp" and data_parallel_size(recipe) != 1
-    if not (recipe.training.compile and is_ddp) or cap is None or cap == "auto" or cap >= _TORCH_FIRST_BUCKET_MIB:
+    if not (recipe.training.compile and is_ddp) or cap is None or cap == "auto" or cap >= TORCH_FIRST_BUCKET_MIB:
         return None
     return Broken(
         paths=(_CAP, "training.compile"),
-        message=f"torch.compile fails with DDP buckets below {_TORCH_FIRST_BUCKET_MIB} MiB, and bucket_cap_mb is "
-        f"{cap:g}; use {_TORCH_FIRST_BUCKET_MIB} or more, or set compile to false",
+        message=f"torch.compile fails with DDP buckets below {TORCH_FIRST_BUCKET_MIB} MiB, and bucket_cap_mb is "
+        f"{cap:g}; use {TORCH_FIRST_BUCKET_MIB} or more, or set compile to false",
     )
 
 

@@ -7,11 +7,9 @@ import math
 from gradwire.documents.recipe_schema import Recipe
 from gradwire.recipe.broken import Broken, Device
 from gradwire.recipe.model_shapes import parameter_count
+from gradwire.recipe.torch_buckets import TORCH_FIRST_BUCKET_MIB
 
 _MEBIBYTE = 1024 * 1024
-
-FIRST_BUCKET_MIB = 1
-"""DDP's first bucket where bucket_cap_mb is absent."""
 
 
 def fp16_needs_a_gpu(recipe: Recipe, device: Device) -> Broken | None:
@@ -32,7 +30,7 @@ def torchs_powersgd_on_gloo_has_one_bucket(recipe: Recipe, device: Device) -> Br
     overlap = recipe.communication.overlap
     asked, first = overlap.bucket_cap_mb, overlap.first_bucket_mb
     if asked != "auto":
-        first = first or (FIRST_BUCKET_MIB if asked is None else asked)
+        first = first or (TORCH_FIRST_BUCKET_MIB if asked is None else asked)
         if gradient_bytes <= first * _MEBIBYTE:
             return None
     has = "absent (a first bucket of 1 MiB)" if asked is None else f"{asked}" if asked == "auto" else f"{asked:g}"

@@ -10,11 +10,10 @@ from gradwire.documents.measurement_schema import Buckets
 from gradwire.documents.recipe_schema import Recipe
 from gradwire.measure.communication_cost import MEBIBYTE, Step, Wire, best_bucket_cap, ddp_buckets, step_seconds
 from gradwire.measure.method_costs import candidate_caps, method_cost
+from gradwire.recipe.torch_buckets import TORCH_BUCKET_MIB, TORCH_FIRST_BUCKET_MIB
 from gradwire.train.communication.arithmetic import measure_arithmetic
 from gradwire.train.link import measure_wire
 from gradwire.train.passes import Passes, balanced_step, timed_step
-
-_TORCH_CAP_MB, _TORCH_FIRST_MB = 25.0, 1.0
 
 
 def settle_buckets(
@@ -31,9 +30,10 @@ def settle_buckets(
     cap, first = overlap.bucket_cap_mb, overlap.first_bucket_mb
     if cap is None and first is None:
         reason = "the recipe leaves them out"
-        return Buckets(bucket_cap_mb=_TORCH_CAP_MB, first_bucket_mb=_TORCH_FIRST_MB, source="torch", reason=reason)
+        sizes = {"bucket_cap_mb": float(TORCH_BUCKET_MIB), "first_bucket_mb": float(TORCH_FIRST_BUCKET_MIB)}
+        return Buckets(**sizes, source="torch", reason=reason)
     given = [name for name in ("bucket_cap_mb", "first_bucket_mb") if getattr(overlap, name) is not None]
-    cap = _TORCH_CAP_MB if cap is None else cap
+    cap = float(TORCH_BUCKET_MIB) if cap is None else cap
     return Buckets(
         bucket_cap_mb=cap,
         first_bucket_mb=cap if first is None else first,
@@ -65,7 +65,7 @@ def _measured(
     first_mb = recipe.communication.overlap.first_bucket_mb
     first_bytes = None if first_mb is None else first_mb * MEBIBYTE
     # torch.compile asserts on buckets below DDP's own first one.
-    smallest = _TORCH_FIRST_MB * MEBIBYTE if recipe.training.compile else 0.0
+    smallest = float(TORCH_FIRST_BUCKET_MIB * MEBIBYTE) if recipe.training.compile else 0.0
     caps = [each for each in candidate_caps(step) if each >= smallest] or [smallest]
     cap, seconds = best_bucket_cap(step, cost, wire, caps=caps, first_bucket_bytes=first_bytes)
     if cap is None:

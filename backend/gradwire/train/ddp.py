@@ -8,32 +8,31 @@ from typing import Any
 
 from gradwire.documents.measurement_schema import Buckets
 from gradwire.documents.recipe_schema import Overlap, Recipe
+from gradwire.recipe.torch_buckets import TORCH_BUCKET_MIB
 from gradwire.train.communication import GradientCommunication, register
-
-_TORCH_BUCKET_MIB = 25
 
 
 def ddp_options(overlap: Overlap, buckets: Buckets | None = None) -> dict[str, Any]:
     """Return the keyword arguments of DistributedDataParallel that the recipe sets.
 
-    `buckets` are those that `settle_buckets` chose; without them the recipe must not say auto.
+    `buckets` are those that `settle_buckets` chose; raises ValueError where the recipe says auto and there are none.
     """
     cap: float | None
     if buckets is not None and buckets.source == "auto":
-        cap, first = buckets.bucket_cap_mb, overlap.first_bucket_mb
+        cap = buckets.bucket_cap_mb
     elif overlap.bucket_cap_mb == "auto":
         raise ValueError("bucket_cap_mb auto must be settled before the model is wrapped")
     else:
-        cap, first = overlap.bucket_cap_mb, overlap.first_bucket_mb
+        cap = overlap.bucket_cap_mb
     options: dict[str, Any] = {
         "bucket_cap_mb": cap,
         "gradient_as_bucket_view": overlap.gradient_as_bucket_view,
         "static_graph": overlap.static_graph,
         "find_unused_parameters": overlap.find_unused_parameters,
     }
-    if first is not None:
+    if overlap.first_bucket_mb is not None:
         # The last of the list holds for all buckets that follow.
-        options["bucket_cap_mb_list"] = [first, _TORCH_BUCKET_MIB if cap is None else cap]
+        options["bucket_cap_mb_list"] = [overlap.first_bucket_mb, TORCH_BUCKET_MIB if cap is None else cap]
     return options
 
 

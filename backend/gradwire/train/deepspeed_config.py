@@ -11,6 +11,7 @@ from gradwire.documents.recipe_schema import Training
 from gradwire.errors import UsageError
 from gradwire.plan import pins_memory, secondary_partition_size
 from gradwire.recipe.learning_rate import changes
+from gradwire.recipe.torch_buckets import TORCH_BUCKET_MIB
 from gradwire.train.deepspeed_scheduler import file_learning_rates, planned_learning_rates, telling_steps
 
 LOADER_ERRORS = (ValueError, TypeError, KeyError, AttributeError, AssertionError)
@@ -116,9 +117,9 @@ def _planned_deepspeed(plan: Plan, *, has_optimizer: bool) -> dict[str, Any]:
     }
     in_fp32 = data_type == "bf16" and training.gradient_accumulation_dtype == "fp32"
     if stage and not (stage == 1 and in_fp32 and plan.recipe.parallelism.data.offload.optimizer == "none"):
-        # An absent bucket_cap_mb is torch's own 25 MiB; auto is refused when a recipe is lowered.
+        # auto is refused when a recipe is lowered.
         asked = communication.overlap.bucket_cap_mb
-        bucket_bytes = int((25 if asked is None or asked == "auto" else asked) * 1024 * 1024)
+        bucket_bytes = int((TORCH_BUCKET_MIB if asked is None or asked == "auto" else asked) * 1024 * 1024)
         planned["zero_optimization.reduce_bucket_size"] = max(1, bucket_bytes // (4 if wire == "fp32" else 2))
         planned["zero_optimization.overlap_comm"] = True
         planned["zero_optimization.contiguous_gradients"] = planned["zero_optimization.reduce_scatter"] = True
