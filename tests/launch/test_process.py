@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +84,14 @@ def test_child_that_outlives_its_launcher_is_ended(tmp_path: Path) -> None:
 def test_process_in_execve_is_found(tmp_path: Path) -> None:
     script = tmp_path / "again.sh"
     script.write_text('exec /bin/sh "$0"\n')
-    process = subprocess.Popen(["/bin/sh", script], env={**os.environ, "GRADWIRE_RUN_ID": tmp_path.name})
+    marker = uuid.uuid4().hex
+    process = subprocess.Popen(["/bin/sh", script], env={**os.environ, "GRADWIRE_RUN_ID": marker})
     try:
-        assert all(process.pid in find_marked(tmp_path.name) for _ in range(400))
+        assert all(process.pid in find_marked(marker) for _ in range(400))
     finally:
         process.kill()
         process.wait()
-    assert find_marked(tmp_path.name) == []
+    assert find_marked(marker) == []
 
 
 def test_process_without_environment_holds_nobody_up() -> None:
