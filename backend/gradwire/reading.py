@@ -9,6 +9,23 @@ from pathlib import Path
 
 from gradwire.errors import UsageError
 
+_FILE_SYSTEMS_WORD = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE),
+}
+"""What any path can meet, and no code here brings about: a folder that may not be entered, a full disk."""
+
+
+def explain_refused_path(error: OSError) -> UsageError | None:
+    """Return what an error of the file system means to the person who named the path; None where it may be a bug.
+
+    `Path.exists` and its like ask the system, and raise where a folder above may not be entered or a name is too long.
+    """
+    if error.filename is None or error.errno not in _FILE_SYSTEMS_WORD:
+        return None
+    named = error.filename if isinstance(error.filename, int) else os.fsdecode(error.filename)
+    return UsageError(f"{named}: {error.strerror}; name another path, or make this one usable")
+
 
 def read_regular(path: Path, *, max_bytes: int) -> bytes:
     """Return at most the first `max_bytes` + 1 bytes of a regular file: one more than allowed says it is too large.

@@ -131,6 +131,26 @@ def test_reader_that_goes_away_is_no_traceback(tmp_path: Path) -> None:
     assert (process.returncode, err) == (141, b"")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "launch cpu/ddp --backend native --out {path}",
+        "launch cpu/ddp --backend native --set data.path={path} --dry-run",
+        "compare cpu/ddp --backends native --num-gpus 1 --out {path}",
+        "report {path}",
+        "diff cpu/ddp {path}.json",
+        "import ds.json --out {path}.yaml",
+    ],
+)
+def test_path_that_the_file_system_refuses_is_one_line(run_here: Run, tmp_path: Path, line: str) -> None:
+    (tmp_path / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 1}')
+    # The one refusal that root meets too; a folder that may not be entered is another.
+    said = run_here(*line.format(path="x" * 300).split())
+    assert (said.exit_code, said.out) == (2, "")
+    assert "File name too long; name another path" in said.err
+    assert "Traceback" not in said.err
+
+
 @pytest.mark.parametrize("line", [["show", ""], ["lower", "cpu/ddp", "--backend", "native", "--out", ""]])
 def test_empty_path_is_refused(run_here: Run, line: list[str]) -> None:
     said = run_here(*line)

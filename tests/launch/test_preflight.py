@@ -13,7 +13,7 @@ import pytest
 
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit, UsageError
-from gradwire.launch.preflight import build_locks, check_data_path, old_build_locks, preflight
+from gradwire.launch.preflight import build_locks, check_data_path, closed_folders, old_build_locks, preflight
 from gradwire.launch.probe import LIBRARIES, Machine, package_versions
 from gradwire.plan import settle
 from gradwire.recipe import load_recipe, parse_set
@@ -191,3 +191,12 @@ def test_a_machine_whose_processes_cannot_meet_is_not_fit(monkeypatch: pytest.Mo
 def test_text_that_is_not_there_is_said_before_anything_starts() -> None:
     with pytest.raises(UsageError, match=r"data\.path /no/such/text: No such file"):
         check_data_path(plan_of("cpu/ddp", "native", "data.path=/no/such/text"))
+
+
+def test_extension_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch(mode=0o600)
+    (problem,) = closed_folders([file / "extensions"])
+    assert problem.startswith(f"{file}/extensions: torch builds") and str(file) in problem.split("write to ")[1]
+    assert closed_folders([tmp_path / "not" / "yet"]) == []
+    assert build_locks([tmp_path / ("x" * 300)]) == []

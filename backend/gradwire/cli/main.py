@@ -11,6 +11,7 @@ from types import TracebackType
 from gradwire.cli.output import report_error
 from gradwire.cli.parser import parse
 from gradwire.errors import GradwireError
+from gradwire.reading import explain_refused_path
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,6 +53,12 @@ def _run(words: Sequence[str]) -> int:
     except GradwireError as error:
         report_error(error, as_json=_wants_json(words))
         return error.exit_code
+    except OSError as error:
+        refused = explain_refused_path(error)
+        if refused is None:
+            raise
+        report_error(refused, as_json=_wants_json(words))
+        return refused.exit_code
     return exit_code
 
 

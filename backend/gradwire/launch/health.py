@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from gradwire.launch.preflight import build_locks, extension_folders, old_build_locks
+from gradwire.launch.preflight import build_locks, closed_folders, extension_folders, old_build_locks
 from gradwire.launch.probe import Machine, package_versions, port_in_use, probe_machine, program_path
 
 Status = Literal["ok", "warn", "fail"]
@@ -201,6 +201,10 @@ def _build_locks(environment: Mapping[str, str]) -> Check:
             detail=f"{len(old)} left by operator builds that were killed; runs wait for them forever",
             fix=f"rm {locks}",
         )
+    closed = closed_folders(folders)
+    if closed:
+        place, _, fix = closed[0].rpartition("; ")
+        return Check(name="build locks", status="warn", detail=place, fix=fix)
     young = len(build_locks(folders))
     return Check(name="build locks", status="ok", detail=f"{young} build(s) running" if young else "none left behind")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from gradwire.documents.plan_schema import Plan
@@ -102,11 +103,28 @@ def old_build_locks(folders: Sequence[Path], *, now: float) -> list[str]:
 
 
 def build_locks(folders: Sequence[Path]) -> list[tuple[Path, float]]:
-    """Return each build lock with the time of its last change, in seconds since the epoch."""
+    """Return each build lock with the time of its last change, in seconds since the epoch; see `closed_folders`."""
     found = []
     for folder in folders:
-        for lock in sorted([*folder.glob("*/lock"), *folder.glob("*/*/lock")]):
-            found.append((lock, lock.stat().st_mtime))
+        # glob asks for the folder itself, and is refused where that may not be read.
+        with suppress(OSError):
+            for lock in sorted([*folder.glob("*/lock"), *folder.glob("*/*/lock")]):
+                # A build that ends meanwhile takes its lock away.
+                with suppress(FileNotFoundError):
+                    found.append((lock, lock.stat().st_mtime))
+    return found
+
+
+def closed_folders(folders: Sequence[Path]) -> list[str]:
+    """Return one problem for each folder that torch would build operators in, and that this user may not use."""
+    found = []
+    for folder in folders:
+        existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+        if not os.access(existing, os.W_OK | os.X_OK):
+            found.append(
+                f"{folder}: torch builds DeepSpeed's operators there, and this user may not write to {existing}; "
+                "set TORCH_EXTENSIONS_DIR to another folder"
+            )
     return found
 
 

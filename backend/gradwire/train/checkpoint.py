@@ -128,9 +128,12 @@ def _remove_all_but(kept: Sequence[Path], folder: Path) -> None:
 
 
 def _newest(path: Path) -> Path:
-    if (path / _COMPLETE).is_file():
-        return path
-    found = _complete_ones(path) or _complete_ones(path / CHECKPOINTS)
+    try:
+        if (path / _COMPLETE).is_file():
+            return path
+        found = _complete_ones(path) or _complete_ones(path / CHECKPOINTS)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be looked into: {error.strerror}; name a folder that you may read") from None
     if not found:
         raise UsageError(f"{path}: holds no complete checkpoint; name a folder that --save-every wrote")
     return found[-1]

@@ -16,6 +16,7 @@ from typing import NoReturn
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit, GradwireError
 from gradwire.measure.matmul_peak import PEAK_VARIABLE, read_matmul_peak
+from gradwire.reading import explain_refused_path
 from gradwire.trackers.interface import check_trackers
 from gradwire.train.failure import record_failure
 from gradwire.train.reading import read_plan
@@ -46,11 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         place = read_place(os.environ)
         setting = replace(_prepare(options.plan, place), save_every=options.save_every, resume=options.resume)
     except GradwireError as error:
-        # Every rank of a machine finds the same mistake here; one says it.
-        record_failure(error, environment=os.environ)
-        if place.local_rank == 0:
-            sys.stderr.write(f"gradwire: {error}\n")
-        _leave(error.exit_code)
+        _leave_with_word(error, place)
+    except OSError as error:
+        refused = explain_refused_path(error)
+        if refused is None:
+            raise
+        _leave_with_word(refused, place)
     try:
         _run(setting, options.out or setting.folder)
     except GradwireError as error:
@@ -59,6 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             sys.stderr.write(f"gradwire: rank {place.rank}: {error}\n")
         _leave_after_others_asked(error.exit_code)
     _leave(0)
+
+
+def _leave_with_word(error: GradwireError, place: Place) -> NoReturn:
+    """End before the ranks met: every one of a machine finds the same mistake, and one says it."""
+    record_failure(error, environment=os.environ)
+    if place.local_rank == 0:
+        sys.stderr.write(f"gradwire: {error}\n")
+    _leave(error.exit_code)
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
