@@ -180,3 +180,28 @@ def test_the_kind_of_a_file_is_seen_in_its_keys() -> None:
     ):
         parsed = parse_document(text, source=name)
         assert not isinstance(parsed, Unreadable) and parsed.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        (
+            "mine.yaml",
+            "extends: cpu/ddp\ntraining: {}\nlearning_rate: 1.0\n",
+            "is a recipe: `gradwire validate`",
+        ),
+        ("plan.json", '{"backend": "native", "format_version": 1}', "is a document that Gradwire wrote"),
+    ],
+)
+def test_document_of_gradwire_is_named_and_not_taken_for_a_configuration(
+    tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    (finding,) = lint_files([tmp_path / name]).findings
+    assert finding.code == "RD102"
+    assert finding.message.startswith(said)
+
+
+def test_configuration_with_a_key_of_a_recipe_is_still_one(tmp_path: Path) -> None:
+    text = '{"train_batch_size": 8, "zero_optimization": {"stage": 1}, "model": {}}'
+    assert isinstance(parse_document(text, source="ds.json"), Document)

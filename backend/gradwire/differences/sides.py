@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from gradwire.errors import UsageError
 from gradwire.reading import read_text
 from gradwire.recipe.extends import SUFFIXES
 from gradwire.recipe.load import LoadedRecipe, load_recipe
-from gradwire.resources import schema_text
 from gradwire.targets.job import Job, LaunchFacts
 
 _MAX_PLAN_BYTES = 16 * 1024 * 1024
@@ -46,16 +43,10 @@ def read_side(name: str, *, facts: LaunchFacts, trainer_arguments: Path | None =
     from gradwire.targets.loading import Unreadable, load_document
 
     loaded = load_document(path)
-    names = () if isinstance(loaded, Unreadable) else tuple(loaded.root.members or ())
     # What is no readable mapping is a recipe's to complain of where it is YAML, a configuration's where it is JSON.
-    if _is_recipe(names) or (isinstance(loaded, Unreadable) and path.suffix in (".yaml", ".yml") and path.is_file()):
+    if isinstance(loaded, Unreadable) and (loaded.is_recipe or (path.suffix in (".yaml", ".yml") and path.is_file())):
         return Side(name=name, recipe=load_recipe(name))
     return Side(name=name, job=one_job([path], facts=facts, trainer_arguments=trainer_arguments))
-
-
-def _is_recipe(names: Iterable[str]) -> bool:
-    """Whether the keys at the top of a file are a recipe's; no other program's file has one of them."""
-    return bool(set(names) & json.loads(schema_text("recipe"))["properties"].keys())
 
 
 def _folder(folder: Path, facts: LaunchFacts) -> Side:

@@ -12,6 +12,7 @@ from gradwire.documents.recipe_schema import Recipe
 from gradwire.errors import InvalidRecipe, Violation
 from gradwire.recipe.broken import Broken, Device
 from gradwire.recipe.document import Path
+from gradwire.recipe.elsewhere import other_document
 from gradwire.recipe.extends import load_layers, locate
 from gradwire.recipe.merge import Layer, LayerName, Merged, Origin, merge
 from gradwire.recipe.overrides import Override, override_layer
@@ -46,7 +47,10 @@ def load_recipe(reference: str, *, overrides: Sequence[Override] = ()) -> Loaded
     located = locate(reference)
     layers = load_layers(located)
     merged = merge([*layers, *(override_layer(override) for override in overrides)])
-    recipe = validate(merged)
+    try:
+        recipe = validate(merged)
+    except InvalidRecipe as error:
+        raise InvalidRecipe(other_document(layers[-1].document, error.violations)) from None
     loaded = LoadedRecipe(name=located.name, recipe=recipe, origins=_origins(recipe, merged))
     _raise_broken(broken_rules_of(recipe, recipe.training.device), loaded)
     return loaded

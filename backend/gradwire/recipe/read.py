@@ -34,7 +34,16 @@ def _read_bytes(path: Path, source: str) -> bytes:
     try:
         return read_encoded(path, max_bytes=MAX_BYTES, what="a recipe")
     except UsageError as error:
-        raise UsageError(f"{source}: {error}") from None
+        hint = "; launch.sh in it starts what was lowered" if _was_lowered(path) else ""
+        raise UsageError(f"{source}: {error}{hint}") from None
+
+
+def _was_lowered(path: Path) -> bool:
+    try:
+        return (path / "plan.json").is_file()
+    except OSError:
+        # Too long a name, or a folder that may not be read: why the recipe could not be either.
+        return False
 
 
 def _decode(content: bytes, source: str) -> str:

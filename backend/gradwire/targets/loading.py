@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from gradwire.errors import UsageError
 from gradwire.reading import read_text
+from gradwire.resources import schema_text
 from gradwire.targets.hjson_text import TextError, parse_hjson
 from gradwire.targets.schema import load_schema
 from gradwire.targets.tree import Document, Kind, Repeat, Syntax
@@ -30,7 +32,7 @@ _TRAINER_ARGUMENTS = frozenset(
 class Unreadable:
     """A file that could not be read: where it stops making sense, from 1, and why.
 
-    `is_text` is false only where the text is fine and holds something else than keys with values.
+    `is_text` is false only where the text is fine and holds something else than keys with values, or a recipe.
     """
 
     source: str
@@ -38,6 +40,7 @@ class Unreadable:
     column: int
     message: str
     is_text: bool = True
+    is_recipe: bool = False
 
     def __str__(self) -> str:
         return f"{self.source}:{self.line}:{self.column}: {self.message}"
@@ -70,6 +73,11 @@ def parse_document(text: str, *, source: str, kind: Kind | None = None) -> Docum
     if root.members is None:
         message = "the top level is no mapping of keys to values"
         return Unreadable(source=source, line=1, column=1, message=message, is_text=False)
+    not_one = None if kind else _not_a_configuration(root.members)
+    if not_one is not None:
+        return Unreadable(
+            source=source, line=1, column=1, message=not_one, is_text=False, is_recipe=is_recipe(root.members)
+        )
     return Document(
         source=source,
         text=text,
@@ -84,15 +92,42 @@ def parse_document(text: str, *, source: str, kind: Kind | None = None) -> Docum
 
 def kind_of(names: Iterable[str], syntax: Syntax) -> Kind:
     """What a file configures, by the keys at its top level."""
-    written = set(names)
-    own = load_schema("accelerate")["$defs"]["LocalMachine"]["properties"].keys() - {"fp16"}
-    scores: dict[Kind, int] = {
-        "accelerate": 2 * len(written & {"distributed_type", "compute_environment"}) + len(written & own),
-        "trainer": len(written & _TRAINER_ARGUMENTS),
-        "deepspeed": len(written & load_schema("deepspeed")["properties"].keys()),
-    }
+    scores = _known_keys(set(names))
     best = max(scores.values())
     usual: Kind = "accelerate" if syntax == "yaml" else "deepspeed"
     if best == 0 or scores[usual] == best:
         return usual
     return next(kind for kind, score in scores.items() if score == best)
+
+
+def _not_a_configuration(names: Iterable[str]) -> str | None:
+    if "format_version" in names:
+        return "is a document that Gradwire wrote, not a configuration file"
+    if is_recipe(names):
+        return "is a recipe: `gradwire validate` checks it, `gradwire lower` makes configuration files of it"
+    return None
+
+
+def is_recipe(names: Iterable[str]) -> bool:
+    """Say whether a file with these keys at its top level is a recipe, with a key of another program's at most."""
+    written = set(names)
+    own = len(written & json.loads(schema_text("recipe"))["properties"].keys())
+    return own > 0 and own >= max(_known_keys(written).values())
+
+
+def foreign_kind(names: Iterable[str]) -> Kind | None:
+    """Return which program's configuration a file is that is no recipe; None where its keys are no program's."""
+    written = set(names)
+    scores = _known_keys(written)
+    best = max(scores.values())
+    return next(kind for kind, score in scores.items() if score == best) if best else None
+
+
+def _known_keys(written: set[str]) -> dict[Kind, int]:
+    """How much of `written` each program knows."""
+    own = load_schema("accelerate")["$defs"]["LocalMachine"]["properties"].keys() - {"fp16"}
+    return {
+        "accelerate": 2 * len(written & {"distributed_type", "compute_environment"}) + len(written & own),
+        "trainer": len(written & _TRAINER_ARGUMENTS),
+        "deepspeed": len(written & load_schema("deepspeed")["properties"].keys()),
+    }
