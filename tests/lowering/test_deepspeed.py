@@ -133,6 +133,13 @@ def test_what_deepspeed_cannot_do_is_refused_by_name(values: dict[str, Any], pat
     assert lowered("deepspeed", values, allow_lossy=True).report.fields
 
 
+def test_what_is_refused_is_shown_as_a_recipe_writes_it() -> None:
+    with pytest.raises(CannotLower) as caught:
+        lowered("deepspeed", {"parallelism.pipeline": {"stages": None, "chunks": 2, "schedule": "1f1b"}})
+    assert "parallelism.pipeline.stages: null: " in str(caught.value)
+    assert 'parallelism.pipeline.schedule: "1f1b": ' in str(caught.value)
+
+
 def test_hidden_defaults_are_reported_with_what_they_would_have_done() -> None:
     values = {STRATEGY: "zero2", "training.optimizer": "Adam"}
     written = {default.key: default for default in lowered("deepspeed", values).report.defaults}

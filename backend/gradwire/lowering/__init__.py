@@ -13,6 +13,7 @@ from gradwire.lowering.fields import Refusal, account, read_path, with_values
 from gradwire.lowering.placement import Placement, check_placement
 from gradwire.lowering.shared import Lowered
 from gradwire.plan import settle
+from gradwire.recipe.show import show_value
 
 __all__ = ["Placement", "lower"]
 
@@ -88,4 +89,4 @@ def _fall_back(plan: Plan, refused: list[Refusal]) -> Plan:
 
 def _refused_field(plan: Plan, refusal: Refusal) -> RefusedField:
     value = read_path(plan.recipe, refusal.path)
-    return RefusedField(path=refusal.path, value=repr(value), limit=refusal.limit, nearest=refusal.nearest)
+    return RefusedField(path=refusal.path, value=show_value(value), limit=refusal.limit, nearest=refusal.nearest)

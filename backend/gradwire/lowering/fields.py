@@ -97,7 +97,7 @@ def account(recipe: Recipe, outcomes: Mapping[str, Outcome], refusals: Sequence[
 
 def _entry(path: str, value: Any, outcome: Outcome, refusals: Sequence[Refusal]) -> FieldOutcome:
     if refusals:
-        note = "; ".join(f"{refusal.limit}; lowered as {refusal.nearest} instead" for refusal in refusals)
+        note = "; ".join(f"{refusal.limit}; lowered as {refusal.nearest} with --allow-lossy" for refusal in refusals)
         return FieldOutcome(path=path, value=value, outcome="refused", carrier=None, note=note)
     return FieldOutcome(path=path, value=value, outcome=outcome.kind, carrier=outcome.carrier, note=outcome.note)
 
