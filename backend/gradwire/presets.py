@@ -33,8 +33,10 @@ def preset_path(name: str) -> Path:
         raise UsageError(f"{shown} is neither a preset's name, which has no '..' and no leading '/', nor a file")
     import difflib
 
-    close = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]}?" if close else "`gradwire presets` lists them"
+    # "h100-8" is the beginning of two names and looks most like a third.
+    close = [known for known in names if name and known.startswith(name.lower())]
+    close = close or difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    hint = f"did you mean {' or '.join(close)}?" if close else "`gradwire presets` lists them"
     raise UsageError(f"{shown} is neither a preset nor a file ({hint})")
 
 

@@ -179,6 +179,10 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     assert "outside the recipe's own folder" in message_of(path)
 
 
+def test_the_beginning_of_presets_names_leads_to_all_of_them() -> None:
+    assert "did you mean h100-8-overlap or h100-8-powersgd?" in message_of("h100-8")
+
+
 def test_names_that_no_file_can_have_are_refused(tmp_path: Path) -> None:
     long = "x" * 5000
     assert "neither a preset nor a file" in message_of(long)

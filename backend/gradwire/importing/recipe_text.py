@@ -16,8 +16,10 @@ from gradwire.targets.comments import Comments, Remarks, comments_of
 from gradwire.targets.effective import Effective
 from gradwire.targets.tree import Document, walk
 
-SCHEMA_LINE = "# yaml-language-server: $schema=recipe.schema.json"
-"""Names the schema for editors; `gradwire schema recipe > recipe.schema.json` puts it beside the recipe."""
+SCHEMA_LINES = (
+    "# yaml-language-server: $schema=recipe.schema.json",
+    "# `gradwire schema recipe > recipe.schema.json` puts that schema beside this file, for editors.",
+)
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_/-]*(?:\.[A-Za-z0-9_-]+)*")
 _WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf")
@@ -30,7 +32,7 @@ def recipe_text(imported: Imported, documents: Sequence[Document]) -> str:
     comments = {document.source: comments_of(document) for document in documents}
     remarks = _remarks(imported, documents, comments)
     names = " and ".join(Path(source).name for source in imported.sources)
-    lines = [SCHEMA_LINE]
+    lines = [*SCHEMA_LINES]
     summary = f"Imported from {names}"
     if len(summary) <= _MAX_SUMMARY and not _UNPRINTABLE.search(summary):
         lines.append(f"summary: {_scalar(summary)}")

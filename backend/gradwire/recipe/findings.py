@@ -10,9 +10,10 @@ from typing import Any
 from jsonschema.validators import Draft202012Validator, extend
 
 from gradwire.recipe.document import Path
-from gradwire.recipe.schema_index import recipe_schema, resolve
+from gradwire.recipe.schema_index import children, recipe_schema, resolve
 from gradwire.recipe.show import show_path, show_value
 from gradwire.recipe.suggest import hint_for_choice, hint_for_key
+from gradwire.recipe.vocabulary import OTHER_VALUES
 
 _NAMES = {
     "object": "a mapping of keys to values",
@@ -24,9 +25,11 @@ _NAMES = {
     "null": "null",
 }
 _YES = frozenset({"yes", "on", "y", "true"})
-_NO = frozenset({"no", "off", "n", "false"})
+_NO = frozenset({"no", "off", "n", "false", "none"})
 _NOTHING = frozenset({"none", "nil", "off", "no", "false"})
-_NUMBER = re.compile(r"\s*[-+]?[0-9][0-9_,]*(\.[0-9]*)?([eE][-+]?[0-9]+)?\s*")
+_NUMBER = re.compile(r"[-+]?[0-9][0-9_,]*(\.[0-9]*)?([eE][-+]?[0-9]+)?")
+# What stands around a value by mistake: quotes of a word processor, the comma of JSON, blanks.
+_AROUND = " \t,;\"'\u2018\u2019\u201c\u201d"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +66,8 @@ def _explain(error: Any) -> Iterator[Finding]:
         case "anyOf":
             yield from _explain_any_of(error, path)
         case "type":
-            yield Finding(path=path, message=_type_message(value, [limit] if isinstance(limit, str) else limit))
+            kinds = [limit] if isinstance(limit, str) else limit
+            yield Finding(path=path, message=_type_message(value, kinds, path))
         case "enum":
             yield Finding(path=path, message=_enum_message(path, value, limit))
         case "minItems" | "maxItems":
@@ -94,12 +98,12 @@ def _shape_message(path: Path, value: Any, shapes: list[Any]) -> str:
     words = [choice for shape in resolved for choice in shape.get("enum", ())]
     kinds = [shape["type"] for shape in resolved if "type" in shape]
     if not words:
-        return _type_message(value, kinds)
+        return _type_message(value, kinds, path)
     hint = hint_for_choice(path, value, words) if isinstance(value, str) else ""
     shown = "text " + show_value(value) if isinstance(value, str) else show_value(value)
     ways = [*(_NAMES[kind] for kind in kinds if kind != "null"), *words, *(kind for kind in kinds if kind == "null")]
     wanted = " or ".join(ways)
-    return f"{shown} is not {wanted}{f' ({hint})' if hint else _type_hint(value, kinds)}"
+    return f"{shown} is not {wanted}{f' ({hint})' if hint else _type_hint(value, kinds, path)}"
 
 
 _LIMITS: dict[str, Callable[[Any], str]] = {
@@ -113,13 +117,13 @@ _LIMITS: dict[str, Callable[[Any], str]] = {
 }
 
 
-def _type_message(value: Any, allowed: list[str]) -> str:
+def _type_message(value: Any, allowed: list[str], path: Path) -> str:
     wanted = " or ".join(_NAMES[kind] for kind in allowed)
     shown = "text " + show_value(value) if isinstance(value, str) else show_value(value)
-    return f"{shown} is not {wanted}{_type_hint(value, allowed)}"
+    return f"{shown} is not {wanted}{_type_hint(value, allowed, path)}"
 
 
-def _type_hint(value: Any, allowed: list[str]) -> str:
+def _type_hint(value: Any, allowed: list[str], path: Path) -> str:
     match value:
         case None if "object" in allowed:
             return " (an empty section? remove its line, or write keys below it)"
@@ -131,9 +135,13 @@ def _type_hint(value: Any, allowed: list[str]) -> str:
             return " (write true)"
         case str() if "boolean" in allowed and value.lower() in _NO:
             return " (write false)"
-        case str() if {"integer", "number"} & set(allowed) and _NUMBER.fullmatch(value):
-            plain = value.replace("_", "").replace(",", "").strip()
+        case str() if {"integer", "number"} & set(allowed) and _NUMBER.fullmatch(value.strip(_AROUND)):
+            plain = value.strip(_AROUND).replace("_", "").replace(",", "")
             return f" (write {plain}, without quotes or separators)"
+        case str() if "array" in allowed and "," in value:
+            return f" (write [{value.strip('()[]{} ')}])"
+        case str() | bool() if "object" in allowed:
+            return f" ({_section_hint(value, path)})"
         case float() if "integer" in allowed and value.is_integer():
             return f" (write {int(value)})"
         case 0 | 1 if "boolean" in allowed and not isinstance(value, bool):
@@ -142,6 +150,20 @@ def _type_hint(value: Any, allowed: list[str]) -> str:
             return " (quote it)"
         case _:
             return ""
+
+
+def _section_hint(value: str | bool, path: Path) -> str:
+    """What to write where a section should stand: the key that `value` is a choice of, or that keys go below."""
+    if isinstance(value, str) and re.search(r"\w:\S", value):
+        return "a space is missing after the ':'"
+    for key, schema in children(path).items():
+        choices = [choice for choice in resolve(schema).get("enum", ()) if isinstance(choice, str)]
+        known = OTHER_VALUES.get(show_path((*path, key)), {})
+        word = str(value).lower()
+        choice = next((choice for choice in choices if choice.lower() == word), known.get(word))
+        if choice in choices:
+            return f"write {{{key}: {choice}}}"
+    return "write its keys below it, or remove the line"
 
 
 def _enum_message(path: Path, value: Any, choices: list[Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from gradwire.recipe.document import Path
 from gradwire.recipe.schema_index import children, homes
 from gradwire.recipe.show import show_path, show_value
-from gradwire.recipe.vocabulary import NOTES, OTHER_VALUES, RECIPE_PATH
+from gradwire.recipe.vocabulary import NOTES, OPTIONS, OTHER_VALUES, RECIPE_PATH
 
 _CLOSE = 0.75
 
@@ -19,8 +19,11 @@ def hint_for_key(path: Path) -> str:
     parent, key = tuple(above), str(last)
     siblings = children(parent)
     word = key.lower().replace("-", "_")
-    if path == ("backend",):
-        return "a recipe is for every backend; --backend of lower and launch picks one"
+    if word in OPTIONS:
+        return OPTIONS[word]
+    odd = next((letter for letter in key if letter.isspace() and not letter.isascii()), None)
+    if odd is not None:
+        return f"it holds U+{ord(odd):04X}, a blank that YAML takes for a letter; type a space in its place"
     if word in siblings:
         return f"did you mean {word}?"
     if word in homes():
@@ -50,6 +53,8 @@ def hint_for_choice(path: Path, value: Any, choices: list[str]) -> str | None:
     known = OTHER_VALUES.get(show_path(path), {}).get(word)
     if known:
         return f"did you mean {known}?"
+    if "none" in choices and word in ("no", "off", "false", "null"):
+        return "did you mean none?"
     by_word = {choice.lower(): choice for choice in choices}
     close = difflib.get_close_matches(word, by_word, n=1, cutoff=0.6)
     return f"did you mean {by_word[close[0]]}?" if close else None

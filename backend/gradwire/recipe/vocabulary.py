@@ -66,6 +66,10 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
         "num_steps",
         "num_train_steps",
         "total_num_steps",
+        "epochs",
+        "num_epochs",
+        "num_train_epochs",
+        "max_epochs",
     ),
     "training.seed": ("random_seed",),
     "communication.compression.method": ("comm_hook", "communication_hook", "hook"),
@@ -154,7 +158,9 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
         "context_length",
     ),
     "model.tie_embeddings": ("tie_word_embeddings",),
-    "measurement.warmup_steps": ("warmup", "num_warmup_steps"),
+    "training.scheduler.type": ("lr_scheduler", "lr_scheduler_type", "scheduler_type", "lr_schedule"),
+    "training.scheduler.warmup_steps": ("num_warmup_steps", "warmup_num_steps", "warmup_ratio", "warmup_iters"),
+    "measurement.warmup_steps": ("warmup",),
 }
 
 RECIPE_PATH: Mapping[str, str] = {word: path for path, words in _SPELLINGS.items() for word in words}
@@ -239,9 +245,29 @@ OTHER_VALUES: Mapping[str, Mapping[str, str]] = {
 NOTES: Mapping[str, str] = {
     "reduce_bucket_size": "MiB, not elements",
     "allgather_bucket_size": "MiB, not elements",
+    "epochs": "optimizer steps, not epochs",
+    "num_epochs": "optimizer steps, not epochs",
+    "num_train_epochs": "optimizer steps, not epochs",
+    "max_epochs": "optimizer steps, not epochs",
+    "warmup_ratio": "optimizer steps, not a share",
     "bf16": "bf16-mixed or bf16-true",
     "fp16": "fp16-mixed",
     "zero_stage": "zero1, zero2 or zero3",
     "zero_optimization": "zero1, zero2 or zero3",
 }
 """What a user of another tool's key has to know beyond the recipe's own."""
+
+_NODES = "a recipe is for any number of machines; --num-nodes of lower and launch says it"
+_MEETING = "--rdzv HOST:PORT of lower and launch says it"
+
+OPTIONS: Mapping[str, str] = {
+    "backend": "a recipe is for every backend; --backend of lower and launch picks one",
+    "num_machines": _NODES,
+    "num_nodes": _NODES,
+    "nnodes": _NODES,
+    "main_process_ip": _MEETING,
+    "main_process_port": _MEETING,
+    "master_addr": _MEETING,
+    "master_port": _MEETING,
+}
+"""What the command line says and no recipe, by another tool's key."""

@@ -17,7 +17,7 @@ def describe_syntax_error(error: MarkedYAMLError) -> str:
     bad_start = _BAD_START.fullmatch(problem)
     if bad_start:
         if bad_start.group(1) in ("\t", "\\t"):
-            return "a tab indents this line; YAML takes spaces only"
+            return "a tab: YAML takes spaces only, at the start of a line and between a key and its value"
         return f"an unquoted value cannot start with {bad_start.group(1)}; put it in quotes"
     if problem == "mapping values are not allowed here":
         return (
