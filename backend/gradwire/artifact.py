@@ -32,7 +32,11 @@ _TARGET_FILES = frozenset({ACCELERATE_FILE, DEEPSPEED_FILE, TRAINER_FILE, "hostf
 _OVERRIDABLE_VARIABLES = frozenset({"OMP_NUM_THREADS"})
 
 _LARGEST_REPORT = 4 * 2**20
-_FREE_PORT_PROGRAM = 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
+# As `gradwire.launch.probe.free_port`, which says why there.
+_FREE_PORT_PROGRAM = (
+    "import random, socket; print(next(port for port in random.sample(range(20000, 32768), 100) "
+    'if socket.socket().connect_ex(("127.0.0.1", port))))'
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gradwire.launch.probe import free_port
 from gradwire.measure.measurement import read_measurement
 from gradwire.plan import Backend
 from tests.distributed.real_runs import Finished, lowered, run_words, torchrun
-from tests.ports import free_port
 
 pytestmark = pytest.mark.distributed
 

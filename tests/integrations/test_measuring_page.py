@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gradwire.launch.probe import free_port
 from tests.distributed.real_runs import run_words
-from tests.ports import free_port
 
 pytestmark = pytest.mark.distributed
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.launch.probe import count_device_files, count_visible, package_versions, port_in_use
+from gradwire.launch.probe import count_device_files, count_visible, free_port, package_versions, port_in_use
 
 
 def test_device_files_are_counted_without_the_control_files(tmp_path: Path) -> None:
@@ -48,9 +48,11 @@ def test_installed_package_has_a_version() -> None:
 
 
 def test_listening_port_is_in_use_and_free_again_afterwards() -> None:
+    port = free_port()
+    # Below those that Linux gives to connections, which may be gone before a launcher listens there.
+    assert 20_000 <= port < 32_768
     with socket.socket() as listener:
-        listener.bind(("", 0))
+        listener.bind(("", port))
         listener.listen()
-        port = listener.getsockname()[1]
         assert port_in_use(port)
     assert not port_in_use(port)

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from gradwire.launch.probe import free_port
 from gradwire.targets.tree import Document
 from tests.lint.linting import lint
 from tests.lint.oracle_client import Oracle
 from tests.lint.pairs_accelerate import FILE_ONLY, ZERO2, ac, fsdp, plugin
 from tests.lint.pairs_accelerate import PAIRS as ACCELERATE_PAIRS
 from tests.lint.pairs_deepspeed import ABSENT, PAIRS, ds, warmup
-from tests.ports import free_port
 
 # At world size 1, where these pairs are about a larger one.
 _WORLDS = {"DS602": 14, "DS603": 8, "DS209": 8, "DS604": 32}

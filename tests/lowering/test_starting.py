@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from gradwire.artifact import write_artifact
+from gradwire.launch.probe import free_port
 from gradwire.plan import Backend
 from tests.lowering.drawing import STRATEGY, lowered
-from tests.ports import free_port
 
 pytestmark = pytest.mark.distributed
 

@@ -14,9 +14,9 @@ import pytest
 
 from gradwire.documents.step_schema import Step
 from gradwire.errors import EnvironmentNotFit, UsageError
+from gradwire.launch.probe import free_port
 from gradwire.trackers.interface import PACKAGES, check_trackers, open_trackers
 from gradwire.trackers.names import step_figures
-from tests.ports import free_port
 
 # Three steps, the second without a loss.
 WRITE = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import BinaryIO
@@ -10,6 +9,7 @@ from typing import BinaryIO
 from gradwire.artifact import Artifact, command_settings, command_words
 from gradwire.launch.diagnose import diagnose, read_failure
 from gradwire.launch.environment import run_environment
+from gradwire.launch.probe import free_port
 from gradwire.launch.process import Ended, run
 from gradwire.measure.steps import STEPS_FILE
 
@@ -65,11 +65,4 @@ def _name_on(file: str, node_rank: int) -> str:
 
 
 def _free_ports(artifact: Artifact) -> dict[str, str]:
-    return {setting.variable: str(_free_port()) for setting in command_settings(artifact) if setting.is_free_port}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    return {setting.variable: str(free_port()) for setting in command_settings(artifact) if setting.is_free_port}

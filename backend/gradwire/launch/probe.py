@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from gradwire.errors import EnvironmentNotFit
+
 LIBRARIES = ("torch", "accelerate", "deepspeed", "transformers", "numpy", "psutil")
 """Import names of what training needs from the extras."""
 
@@ -102,6 +104,20 @@ def port_in_use(port: int) -> bool:
         except OSError:
             return True
     return False
+
+
+def free_port() -> int:
+    """Return a port at which nobody listens, and that the system gives to nobody who asks for just any port.
+
+    Linux hands out ports from 32768 on, to every connection: one of those may be gone by the time, seconds later, that
+    a launched process listens there. Raises EnvironmentNotFit where all that were tried are taken.
+    """
+    import random
+
+    for port in random.SystemRandom().sample(range(20_000, 32_768), 100):
+        if not port_in_use(port):
+            return port
+    raise EnvironmentNotFit("100 ports between 20000 and 32767 were tried, and a process listens at each of them")
 
 
 def loopback_works() -> bool:
