@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import os
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,6 +31,8 @@ from gradwire.train.setting import (
     require_model,
 )
 
+# Ranks start together; on a busy machine one may be this much behind another.
+_SPOKEN_SECONDS = 10.0
 _PACKAGES = {
     "native": ("torch", "transformers", "numpy"),
     "accelerate": ("torch", "transformers", "numpy", "accelerate"),
@@ -68,6 +71,9 @@ def _leave_with_word(error: GradwireError, place: Place) -> NoReturn:
     record_failure(error, environment=os.environ)
     if place.local_rank == 0:
         sys.stderr.write(f"gradwire: {error}\n")
+    else:
+        # A launcher ends all its ranks when the first one has ended: that is to be the one that speaks.
+        time.sleep(_SPOKEN_SECONDS)
     _leave(error.exit_code)
 
 
