@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.lint.oracle_client import Oracle
 
@@ -21,9 +21,12 @@ _BUILD_OPERATOR = "from deepspeed.ops.op_builder.cpu import ShareMemCommBuilder;
 
 
 def pytest_configure() -> None:
-    # How long an example takes decides no test: a busy machine is not a bug.
-    settings.register_profile("gradwire", deadline=None)
-    settings.load_profile("gradwire")
+    # How long examples take decides no test: a busy machine is not a bug. Nor does chance: the same examples each time,
+    # unless `--hypothesis-profile anew` asks for others, which pytest's option loads after this.
+    untimed = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("anew", untimed, derandomize=False)
+    settings.register_profile("fixed", untimed, derandomize=True)
+    settings.load_profile("fixed")
     # As in an environment that was activated: the launchers, and one and the same ninja everywhere. Another version of
     # it takes what the first one built for outdated, and compiles DeepSpeed's operator again.
     scripts = str(Path(sys.executable).parent)
