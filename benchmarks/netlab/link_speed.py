@@ -67,7 +67,9 @@ def serve(address: str, payload_bytes: int) -> None:
             received += count
             # The token bucket starts full and TCP starts slowly: neither is the link's speed.
             if not since and received >= payload_bytes // 5:
-                counted_from, since = received + _waiting_bytes(connection), time.perf_counter()
+                # The clock first: what arrives between the two readings then makes the link look slower, not faster.
+                since = time.perf_counter()
+                counted_from = received + _waiting_bytes(connection)
         print((received - counted_from) * 8 / (time.perf_counter() - since))
         connection.sendall(b".")
 

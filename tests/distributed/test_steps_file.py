@@ -23,8 +23,9 @@ pytestmark = pytest.mark.distributed
 def test_a_run_killed_at_any_moment_leaves_every_finished_step(tmp_path: Path, moment: str) -> None:
     folder = lowered(tmp_path / "out", "native", "training.num_gpus=1", "training.max_steps=1000000")
     words = [sys.executable, "-m", "gradwire.train", str(folder)]
-    last_seen = 0 if moment == "before the first step" else random.randint(1, 12)
-    delay = random.uniform(0, 1.0 if last_seen == 0 else 0.1)
+    chance = random.Random(moment)
+    last_seen = 0 if moment == "before the first step" else chance.randint(1, 12)
+    delay = chance.uniform(0, 1.0 if last_seen == 0 else 0.1)
     with subprocess.Popen(words, stderr=subprocess.PIPE) as process:
         try:
             assert process.stderr is not None

@@ -44,7 +44,7 @@ def test_a_killed_writer_leaves_whole_documents(
 ) -> None:
     expected = measure(plan(), [record([1.0, 0.1])] * 2, notes=["padding " * 2000])
     write_measurement(tmp_path / "first.json", expected)
-    delay = random.uniform(0, 0.08)
+    delay = random.Random(attempt).uniform(0, 0.08)
     with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said = [process.stdout.readline()]
