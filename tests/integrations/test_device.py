@@ -52,6 +52,20 @@ for wrong in (2.5, torch.tensor(2.5), float("nan")):
         raise AssertionError(wrong)
 """
 
+# What is queued on a device of another kind takes a second, which passes for who waits for it.
+ON_ANOTHER_DEVICE = """
+import types, torch
+from gradwire.integrations.device import DeviceMeter
+waits = []
+module = types.ModuleType("privateuseone")
+module.synchronize = lambda: waits.append(1.0)
+torch._register_device_module("privateuseone", module)
+meter = DeviceMeter("privateuseone", clock=lambda: sum(waits))
+meter.start()
+meter.step(samples=1, tokens=1)
+assert meter.result().step_seconds == (1.0,)
+"""
+
 # A step takes as many seconds as its number; log() must get the steps since the last time, and none of the warm-up.
 LOGGED = """
 import itertools, sys, torch
@@ -122,7 +136,7 @@ def run_script(script: str, *arguments: str) -> None:
 
 
 def test_calls_are_timed_by_the_clock_and_by_earlier_readings() -> None:
-    run_script(EXACT)
+    run_script(EXACT + ON_ANOTHER_DEVICE)
 
 
 def test_every_few_steps_accelerate_logs_the_rates_since_the_last_time(tmp_path: Path) -> None:

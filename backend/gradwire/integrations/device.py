@@ -1,4 +1,4 @@
-"""The throughput meter for loops that queue work on a device: it never waits for the device within a step."""
+"""The throughput meter for loops that queue work on a device: on cuda it waits for nothing."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ class DeviceMeter:
         print(meter.result().tokens_per_second)
 
     On cuda each call puts an event into the current stream and returns at once; a step lasts until the device has
-    finished what was queued before its event. Events are read when they are over, at the latest in `result`. On cpu
-    the clock is read there and then. `pause` and `resume` leave out what is not training. `counts` is False on ranks
-    whose batch another rank counts (see `gradwire.integrations.parallel`).
+    finished what was queued before its event. Events are read when they are over, at the latest in `result`. On cpu the
+    clock is read there and then, on any other device (mps, xpu) after waiting for it. `pause` and `resume` leave out
+    what is not training. `counts` is False on ranks whose batch another rank counts (see
+    `gradwire.integrations.parallel`).
 
     Every `log_every` steps, `log(figures, step=...)` gets the rates of `gradwire.integrations.figures` over the steps
     since the last time, and on cuda waits for the device as a look at the loss does: `log=accelerator.log`, or
@@ -83,6 +84,8 @@ class DeviceMeter:
     def read(self) -> Reading:
         """Return this moment, for `at` of the other calls."""
         if not self._is_cuda:
+            if self._device.type != "cpu":
+                torch.get_device_module(self._device).synchronize()
             return self._clock()
         event = torch.cuda.Event(enable_timing=True)
         event.record()
