@@ -168,6 +168,12 @@ def test_a_run_without_a_timed_step_has_no_efficiency_and_is_no_baseline(ran: Ma
     assert "no step was timed: 3 steps trained" in comparison.cells[0].reason
 
 
+def test_a_document_with_rates_and_no_timed_step_is_none_to_compare(ran: Make, compared: Make) -> None:
+    run, measurement = ran(num_gpus=2)
+    foreign = replace(measurement, steps=replace(measurement.steps, timed=0))
+    assert compared(ran(), (run, foreign)).cells[1].status == "not-comparable"
+
+
 def test_strong_scaling_lets_the_batch_per_rank_change(ran: Make, compared: Make) -> None:
     comparison = compared(
         ran(num_gpus=1, batch_size_per_gpu=8, seconds=1.0),

@@ -50,6 +50,14 @@ def test_a_cell_that_fails_now_has_not_met_it_and_one_not_asked_for_is_left_out(
     assert (two.is_met, two.ratio, two.reason) == (False, None, "out of memory")
 
 
+def test_tokens_are_never_held_against_samples(ran: Make, compared: Make) -> None:
+    before = compared(ran())
+    samples = replace(before.cells[0], tokens_per_second=None)
+    for old, new in ((samples, before.cells[0]), (before.cells[0], samples)):
+        (change,) = changes_of(replace(before, cells=[old]), replace(before, cells=[new]), fail_below=0.95)
+        assert (change.before, change.after, change.ratio) == (4.0, 4.0, 1.0)
+
+
 def test_what_trained_something_else_is_refused_with_what_differs(ran: Make, compared: Make) -> None:
     with pytest.raises(UsageError, match="native on 1: precision: bf16-true against fp32"):
         changes_of(compared(ran()), compared(ran(precision="bf16-true")), fail_below=0.95)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from gradwire.documents.comparison_schema import Cell, Interval, Run
 
 ABSENT = "-"
+# Numbers from here on are read by their exponent.
+_BEYOND_DIGITS = 1e6
 
 
 def name_of(cell: Cell | Run) -> str:
@@ -21,6 +23,8 @@ def percent(share: float | None) -> str:
     """Return a fraction as `84.6 %`; whole where its magnitude makes the rest noise."""
     if share is None:
         return ABSENT
+    if share >= _BEYOND_DIGITS:
+        return f"{share * 100:.3g} %"
     return f"{share:.1%}".replace("%", " %") if share < 10 else f"{share:.0%}".replace("%", " %")
 
 
@@ -36,6 +40,8 @@ def rate(per_second: float | None) -> str:
     """Return work per second, `12,345`; with decimals below 100, in millions above 100 million."""
     if per_second is None:
         return ABSENT
+    if per_second >= 1e6 * _BEYOND_DIGITS:
+        return f"{per_second:.3g}"
     if per_second >= 1e8:
         return f"{per_second / 1e6:,.1f}M"
     return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
@@ -72,4 +78,7 @@ def memory(number: int | None) -> str:
 
 def loss(value: float | None) -> str:
     """Return a loss in nats per token with three decimals."""
-    return ABSENT if value is None else f"{value:.3f}"
+    if value is None:
+        return ABSENT
+    # A run that diverged.
+    return f"{value:.3g}" if abs(value) >= _BEYOND_DIGITS else f"{value:.3f}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gradwire.compare.like import unlike
+from gradwire.compare.work import Work
 from gradwire.documents.comparison_schema import Cell, Comparison
 from gradwire.errors import UsageError
 from gradwire.measure.interval import Interval, ratio_interval
@@ -14,7 +15,7 @@ from gradwire.plan import Backend
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
-    """A cell of the earlier comparison beside its new throughput, in tokens (else sequences) per second.
+    """A cell of the earlier comparison beside its new throughput, in tokens (where one has none, samples) per second.
 
     `ratio` is new over old, from medians over repeats; None where it was not measured again, with the reason. `is_met`:
     at or above the threshold; a cell that was measured before and failed now has not met it. The 95 % interval is
@@ -40,7 +41,7 @@ def changes_of(before: Comparison, after: Comparison, *, fail_below: float) -> l
     pairs = [
         (cell, cells[cell.backend, cell.num_gpus])
         for cell in before.cells
-        if (cell.backend, cell.num_gpus) in cells and _rate(cell)
+        if (cell.backend, cell.num_gpus) in cells and (cell.tokens_per_second or cell.samples_per_second)
     ]
     if not pairs:
         raise UsageError("the baseline comparison measured none of these backends and sizes; there is nothing to gate")
@@ -65,11 +66,12 @@ def other_machine(before: Comparison, after: Comparison) -> str | None:
 
 
 def _change(old: Cell, new: Cell, before: Comparison, after: Comparison, fail_below: float) -> Change:
-    earlier, later = _rate(old) or 0.0, _rate(new)
-    ratio = None if later is None else later / earlier
+    work = _work(old, new)
+    earlier, later = work.rate(old) or 0.0, work.rate(new) or None
+    ratio = later / earlier if later is not None and earlier else None
     interval = None
-    if later is not None:
-        interval = ratio_interval(_rates(new, after), _rates(old, before), paired=False)
+    if ratio is not None:
+        interval = ratio_interval(_rates(new, after, work), _rates(old, before, work), paired=False)
     return Change(
         backend=old.backend,
         num_gpus=old.num_gpus,
@@ -82,14 +84,15 @@ def _change(old: Cell, new: Cell, before: Comparison, after: Comparison, fail_be
     )
 
 
-def _rate(cell: Cell) -> float | None:
-    return cell.tokens_per_second or cell.samples_per_second or None
+def _work(old: Cell, new: Cell) -> Work:
+    """What both count; of a cell that was not measured again, what was counted before."""
+    has_tokens = old.tokens_per_second and (new.tokens_per_second or not new.samples_per_second)
+    return Work(counted="tokens" if has_tokens else "samples")
 
 
-def _rates(cell: Cell, comparison: Comparison) -> Sequence[float]:
+def _rates(cell: Cell, comparison: Comparison, work: Work) -> Sequence[float]:
     return [
         rate
         for run in comparison.runs
-        if (run.backend, run.num_gpus, run.status) == (cell.backend, cell.num_gpus, "ok")
-        and (rate := run.tokens_per_second or run.samples_per_second)
+        if (run.backend, run.num_gpus, run.status) == (cell.backend, cell.num_gpus, "ok") and (rate := work.rate(run))
     ]

@@ -56,6 +56,9 @@ def groups_of(runs: Sequence[Made]) -> list[Group]:
 def rate_of(measurement: Measurement) -> float | None:
     """Return tokens per second; sequences per second where no tokens were counted; None without a timed step."""
     throughput = measurement.throughput
+    if not measurement.steps.timed:
+        # Whatever a foreign document says.
+        return None
     # What only some steps could tell has no rate.
     has_tokens = throughput.timed_tokens > 0 and throughput.tokens_per_second is not None
     return throughput.tokens_per_second if has_tokens else throughput.samples_per_second
