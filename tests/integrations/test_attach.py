@@ -43,6 +43,14 @@ def test_a_fault_that_cannot_be_told_is_kept_from_the_command_too(monkeypatch: p
         assert harmless.is_broken
 
 
+def test_a_full_disk_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with Harmless():
+        raise OSError(28, "No space left on device")
+    assert capsys.readouterr().err == (
+        "gradwire measure: stopped watching this process, whose run goes on: [Errno 28] No space left on device\n"
+    )
+
+
 def train(watcher: Observer, steps: int) -> None:
     """What the hooks tell an observer of a loop."""
     model = torch.nn.Embedding(16, 8)

@@ -11,10 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from gradwire.cli.main import main
+from gradwire.compare.gather import find_measurements
 from gradwire.documents.measurement_schema import Energy, Hardware
+from gradwire.errors import UsageError
 from gradwire.launch.watched import Watched
 from gradwire.measure.document import document_text
 from gradwire.measure.marks import Mark
+from gradwire.measure.measurement import read_measurement
 from gradwire.measure.rank_log import (
     RankFacts,
     RankLog,
@@ -257,6 +261,21 @@ def test_a_full_disk_ends_the_writing_and_raises_nothing(tmp_path: Path, capsys:
 
 def read_steps_size(folder: Path) -> int:
     return (folder / "steps.jsonl").stat().st_size
+
+
+def test_what_a_killed_watcher_left_is_put_together(tmp_path: Path) -> None:
+    for rank in range(2):
+        writer = RankWriter(tmp_path / "ranks", start(rank, device="cpu"))
+        writer.write(facts())
+        for number in range(1, 4 + rank):
+            writer.write(step(number, 1.0))
+    (tmp_path / "steps.jsonl").write_text('{"step":1', encoding="utf-8")
+    with pytest.raises(UsageError, match=r"`gradwire measure --out .*` makes it of what the ranks of a"):
+        find_measurements([tmp_path])
+    assert main(["measure", "--out", str(tmp_path)]) == 0
+    found = read_measurement(find_measurements([tmp_path])[0])
+    assert (found.steps.trained, len(read_steps(tmp_path).steps)) == (3, 3)
+    assert found.notes[0] == "put together from what its ranks wrote down"
 
 
 def test_a_line_that_no_rank_wrote_is_said_once_and_at_the_end(

@@ -23,7 +23,10 @@ DESCRIPTION = """\
 Run your own training command, as you would without Gradwire, and measure it:
 steps, samples and tokens per second, where the time goes, memory. Nothing in
 the script changes. Its output, its signals and its exit code are its own; the
-summary goes to stderr. What cannot be seen from outside is said."""
+summary goes to stderr. What cannot be seen from outside is said.
+
+Without a command, --out DIR puts together what a run left there that was
+killed with `gradwire measure` itself."""
 EXAMPLES = """\
   gradwire measure -- python train.py --epochs 2
   gradwire measure --out runs/two -- torchrun --nproc-per-node 2 train.py
@@ -75,6 +78,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; its exit code is this one's."""
+    if not arguments.program and arguments.out is not None and any((arguments.out / "ranks").glob("*.jsonl")):
+        return _put_together(arguments.out, arguments)
     if not arguments.program:
         raise UsageError("a command is missing: gradwire measure -- python train.py")
     if shutil.which(arguments.program[0]) is None:
@@ -118,7 +123,19 @@ def _run_in(folder: Path, arguments: argparse.Namespace) -> int:
         every_second=watched.look,
         stdout=sys.stderr.buffer if arguments.json else None,
     )
-    measurement, why = watched.end()
+    return _report(*watched.end(), code, folder, arguments)
+
+
+def _put_together(folder: Path, arguments: argparse.Namespace) -> int:
+    from gradwire.launch.watched import put_together
+
+    measurement, why = put_together(folder, _given(arguments))
+    return _report(measurement, why, 1 if measurement is None else 0, folder, arguments)
+
+
+def _report(
+    measurement: Measurement | None, why: str | None, code: int, folder: Path, arguments: argparse.Namespace
+) -> int:
     if arguments.json:
         document = plain(measurement) if measurement else None
         say_json({"exit_code": code, "folder": str(folder), "measurement": document, "reason": why})

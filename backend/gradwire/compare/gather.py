@@ -35,7 +35,11 @@ def find_measurements(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         mine = sorted(path.rglob(MEASUREMENT)) if path.is_dir() else [path]
         if not mine:
-            empty.append(f"{path}: no {MEASUREMENT} in it or below it")
+            killed = any((path / "ranks").glob("*.jsonl"))
+            hint = (
+                f"; `gradwire measure --out {path}` makes it of what the ranks of a killed run left" if killed else ""
+            )
+            empty.append(f"{path}: no {MEASUREMENT} in it or below it{hint}")
         elif not path.exists():
             empty.append(f"{path}: does not exist")
         found += mine

@@ -14,7 +14,7 @@ from gradwire.errors import UsageError
 from gradwire.launch.job import MEASUREMENT_FILE
 from gradwire.measure.hardware import hardware
 from gradwire.measure.measurement import write_measurement
-from gradwire.measure.rank_log import FOLDER, SUFFIX, RankReader, RankStart
+from gradwire.measure.rank_log import FOLDER, SUFFIX, RankLog, RankReader, RankStart
 from gradwire.measure.steps import STEPS_FILE, StepWriter
 from gradwire.measure.watched import finished_steps, missing_ranks, one_run, watched_measurement
 from gradwire.measure.watched_utilization import GivenFigures
@@ -123,7 +123,33 @@ class Watched:
             with suppress(OSError):
                 self.ranks.rmdir()
             return None, why
-        machine = hardware(logs[0].start.device_name)
-        measurement = watched_measurement(logs, hardware=machine, notes=notes, given=self._given)
-        write_measurement(self._folder / MEASUREMENT_FILE, measurement)
-        return measurement, None
+        return _written(self._folder, logs, notes, self._given), None
+
+
+def put_together(folder: Path, given: GivenFigures) -> tuple[Measurement | None, str | None]:
+    """Write steps.jsonl and the measurement of what the ranks of a killed `gradwire measure` left in `folder`.
+
+    Returns the measurement; None, with the reason, where there is none. The machine is taken to be this one. Raises
+    UsageError where the folder cannot be read or written, or holds something else.
+    """
+    ranks = folder / FOLDER
+    try:
+        logs, notes = one_run(RankReader(ranks).read())
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{ranks}: not what ranks write: {error}") from error
+    except OSError as error:
+        raise UsageError(f"{ranks}: cannot be read: {error.strerror or error}") from error
+    why = missing_ranks(logs)
+    if why is not None:
+        return None, why
+    with StepWriter(folder / STEPS_FILE) as steps:
+        for step in finished_steps(logs, after=0):
+            steps.write(step)
+    return _written(folder, logs, ["put together from what its ranks wrote down", *notes], given), None
+
+
+def _written(folder: Path, logs: Sequence[RankLog], notes: Sequence[str], given: GivenFigures) -> Measurement:
+    machine = hardware(logs[0].start.device_name)
+    measurement = watched_measurement(logs, hardware=machine, notes=notes, given=given)
+    write_measurement(folder / MEASUREMENT_FILE, measurement)
+    return measurement

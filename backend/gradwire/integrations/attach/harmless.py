@@ -27,10 +27,11 @@ class Harmless:
         if kind is None or not issubclass(kind, Exception):
             return False
         self.is_broken = True
-        told = "".join(traceback.format_exception(kind, error, trace))
+        # A full disk is no fault of the code's.
+        told = f": {error}\n"
+        if not isinstance(error, OSError):
+            told = ". Please report:\n" + "".join(traceback.format_exception(kind, error, trace))
         # There may be no stderr, or it goes to a disk that is full.
         with suppress(OSError, ValueError, AttributeError):
-            sys.stderr.write(
-                f"gradwire measure: stopped watching this process, whose run goes on. Please report:\n{told}"
-            )
+            sys.stderr.write(f"gradwire measure: stopped watching this process, whose run goes on{told}")
         return True
