@@ -28,7 +28,6 @@ NATIVE: Strategies = {
     "ddp": (),
     "overlap": ("communication.overlap={bucket_cap_mb: 0.05, gradient_as_bucket_view: true, static_graph: true}",),
     "checkpointing": ("training.gradient_checkpointing=true",),
-    "fsdp": ("parallelism.data.strategy=fsdp",),
     "fsdp-offloaded": (
         "parallelism.data={strategy: fsdp, offload: {optimizer: cpu, parameters: cpu}, "
         "fsdp: {wrap: model, reshard_after_forward: false}}",
@@ -45,7 +44,6 @@ NATIVE: Strategies = {
     },
 }
 NATIVE_FOUR: Strategies = {
-    "ddp": ("training.batch_size_per_gpu=1",),
     "hsdp": ("training.batch_size_per_gpu=1", "parallelism.data={strategy: fsdp, shard_group_size: 2}"),
     "1f1b-ddp": ("parallelism.pipeline={stages: 2, chunks: 2}",),
     "gpipe-fsdp": (
