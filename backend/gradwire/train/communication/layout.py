@@ -47,10 +47,13 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MatrixBatch:
-    """Matrices of one shape that lie at equal distances in a bucket, so that one strided view holds them all."""
+    """Matrices of one shape that lie at equal distances in a bucket, so that one strided view holds them all.
+
+    `matrix_rank` is that of their factors: matrix_approximation_rank, or what the shape allows.
+    """
 
     slots: tuple[Slot, ...]
-    rank: int
+    matrix_rank: int
 
     @property
     def rows(self) -> int:
@@ -106,13 +109,13 @@ def split_matrices(
     by_shape: defaultdict[tuple[int, int], list[Slot]] = defaultdict(list)
     whole = []
     for slot in layout.slots:
-        rank = min(matrix_approximation_rank, slot.rows, slot.columns)
-        if (slot.rows + slot.columns) * rank * min_compression_rate < slot.numel:
+        matrix_rank = min(matrix_approximation_rank, slot.rows, slot.columns)
+        if (slot.rows + slot.columns) * matrix_rank * min_compression_rate < slot.numel:
             by_shape[slot.rows, slot.columns].append(slot)
         else:
             whole.append(slot)
     batches = [
-        MatrixBatch(slots=tuple(run), rank=min(matrix_approximation_rank, *shape))
+        MatrixBatch(slots=tuple(run), matrix_rank=min(matrix_approximation_rank, *shape))
         for shape, slots in by_shape.items()
         for run in _evenly_spaced(slots)
     ]

@@ -44,22 +44,22 @@ class LowRankPlan:
         return [*factors, *(slot.numel for slot in self.whole), *flags]
 
     def left_sizes(self) -> list[int]:
-        return [len(batch.slots) * batch.rows * batch.rank for batch in self.batches]
+        return [len(batch.slots) * batch.rows * batch.matrix_rank for batch in self.batches]
 
     def right_sizes(self) -> list[int]:
-        return [len(batch.slots) * batch.columns * batch.rank for batch in self.batches]
+        return [len(batch.slots) * batch.columns * batch.matrix_rank for batch in self.batches]
 
     def left_factors(self, parts: Sequence[Tensor]) -> list[Tensor]:
         """Return each batch's part as [matrices, rows, rank]; parts beyond the batches are left alone."""
         return [
-            part.view(len(batch.slots), batch.rows, batch.rank)
+            part.view(len(batch.slots), batch.rows, batch.matrix_rank)
             for batch, part in zip(self.batches, parts, strict=False)
         ]
 
     def right_factors(self, parts: Sequence[Tensor]) -> list[Tensor]:
         """Return each batch's part as [matrices, rank, columns]: the transpose multiplies twice as fast."""
         return [
-            part.view(len(batch.slots), batch.rank, batch.columns)
+            part.view(len(batch.slots), batch.matrix_rank, batch.columns)
             for batch, part in zip(self.batches, parts, strict=False)
         ]
 
@@ -170,7 +170,9 @@ def draw(values: Tensor, entries: Sequence[tuple[str, int]], step: int) -> None:
 def factor_entries(batches: Sequence[MatrixBatch], *, left: bool) -> list[tuple[str, int]]:
     """Return (parameter name, elements) of the left or right factor of each matrix, in the order of a message."""
     return [
-        (slot.name, (slot.rows if left else slot.columns) * batch.rank) for batch in batches for slot in batch.slots
+        (slot.name, (slot.rows if left else slot.columns) * batch.matrix_rank)
+        for batch in batches
+        for slot in batch.slots
     ]
 
 
