@@ -12,7 +12,7 @@ from gradwire.cli.suggest import did_you_mean
 from gradwire.errors import UsageError
 
 _LARGEST_INTEGER = 10**9
-# The same three as plan.BACKENDS, which a light verb need not import.
+# The same as plan.BACKENDS, which a light verb need not import.
 BACKEND_NAMES = ("native", "accelerate", "deepspeed", "trainer")
 
 # Underscores are no host name's by the standard, and yet container networks give them.
