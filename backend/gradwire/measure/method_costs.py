@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from gradwire.documents.recipe_schema import Compression
 from gradwire.measure.communication_cost import MEBIBYTE, MethodCost, Step
 
@@ -25,7 +27,8 @@ def method_cost(
     """Return what `compression` sends for gradients of `bytes_per_element`, with its measured arithmetic."""
     method, rank = compression.method, compression.matrix_approximation_rank
     factor_bytes = {"bf16": 2.0, "fp32": 4.0, None: float(bytes_per_element)}[compression.wire_dtype]
-    sent, collectives, factored, factors, gathered = float(bytes_per_element), 1, False, 2, False
+    sent, collectives, factored, gathered = float(bytes_per_element), 1, False, False
+    factors: Literal[1, 2] = 2
     match method:
         case "none":
             pass
@@ -53,7 +56,7 @@ def method_cost(
         bytes_per_element=sent,
         collectives=collectives,
         matrix_approximation_rank=rank if factored else None,
-        factors=1 if factors == 1 else 2,
+        factors=factors,
         min_compression_rate=compression.min_compression_rate,
         gathered=gathered,
         compression_seconds_per_byte=seconds_per_byte,
