@@ -137,6 +137,9 @@ def test_killed_worker_is_named_and_leaves_no_process(tmp_path: Path) -> None:
         said = finish(process)
     assert said.exit_code == 1
     assert "the process with local rank 1 was killed by SIGKILL" in said.err
+    # The launcher tells the other rank to stop, which speaks before it does.
+    last_words = [line for line in (tmp_path / "out" / "launch.log").read_text().splitlines() if "rank 0: " in line]
+    assert any("rank 1 has died" in line for line in last_words), last_words
     assert processes_of(tmp_path) == {}
     assert not (tmp_path / "out" / "measurement.json").exists()
 
