@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from gradwire.errors import EnvironmentNotFit
-from gradwire.launch import process as processes
-from gradwire.launch.process import Ended, find_marked, run
+from gradwire.launch import marked
+from gradwire.launch.marked import find_marked
+from gradwire.launch.process import Ended, run
 
 # Prints its own id and that of a child in a session of its own, as torchrun's workers are. In a shell, which starts in
 # no time: a time limit that ends a run must not come before the run has spoken, however busy the machine is.
@@ -103,7 +104,7 @@ def test_process_in_execve_is_found(tmp_path: Path) -> None:
 
 def test_process_without_environment_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     # Whoever waited for one would wait for longer than a test may take.
-    monkeypatch.setattr(processes, "_SETTLING_SECONDS", 3600.0)
+    monkeypatch.setattr(marked, "_SETTLING_SECONDS", 3600.0)
     process = subprocess.Popen(["/bin/sleep", "600"], env={})
     try:
         assert process.pid not in find_marked("any")

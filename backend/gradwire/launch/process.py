@@ -18,16 +18,13 @@ from types import FrameType
 from typing import BinaryIO
 
 from gradwire.errors import EnvironmentNotFit
+from gradwire.launch.marked import MARKER, find_marked, signal_marked
 
-_MARKER = "GRADWIRE_RUN_ID"
 _KEPT_LINES = 2000
 _POLL_SECONDS = 0.05
 _ORPHANS_SECONDS = 1.0
-_SETTLING_SECONDS = 1.0
 # From linux/prctl.h.
 _PR_SET_PDEATHSIG = 1
-# From linux/sched.h.
-_PF_KTHREAD = 0x00200000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +65,7 @@ def run(
     timed_out = False
     first_signal: signal.Signals = signal.SIGTERM
     with log.open("wb") as log_file, _signals_raise() as signals:
-        process, output = _start(words, {**environment, _MARKER: marker})
+        process, output = _start(words, {**environment, MARKER: marker})
         pump = _Pump(output, log_file, echo)
         try:
             signals.release()
@@ -90,48 +87,6 @@ def run(
         lines=tuple(pump.lines),
         log=log,
     )
-
-
-def find_marked(marker: str) -> list[int]:
-    """Return the ids of the living processes whose environment carries `marker`; zombies have none."""
-    entry = f"{_MARKER}={marker}".encode()
-    found = []
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        # Gone in the meantime, or another user's.
-        with suppress(OSError):
-            if entry in _environment(folder).split(b"\0"):
-                found.append(int(folder.name))
-    return found
-
-
-def _environment(folder: Path) -> bytes:
-    """Return the environment of the process whose /proc folder this is.
-
-    A process has none to show while it is replaced by execve, and from when it gives its memory back until it is a
-    zombie. On a busy machine either may last, and one of the run's would be overlooked: this waits until it is over.
-    """
-    deadline = time.monotonic() + _SETTLING_SECONDS
-    while time.monotonic() < deadline:
-        # Recent kernels say "no such process" of one without memory.
-        with suppress(ProcessLookupError):
-            if environment := (folder / "environ").read_bytes():
-                return environment
-        if _has_no_environment(folder):
-            break
-        time.sleep(0.001)
-    return b""
-
-
-def _has_no_environment(folder: Path) -> bool:
-    """Return whether a process has none for good: a zombie, the kernel's own, or one that was started without."""
-    # The name in parentheses may hold anything; the third field of proc_pid_stat(5) comes after it.
-    fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
-    state, flags, code_start, start, end = fields[0], *(int(fields[number - 3]) for number in (9, 26, 50, 51))
-    # execve sets the start of the code last: until then the end of the environment says nothing.
-    is_started = code_start != 0
-    return state in (b"Z", b"X") or bool(flags & _PF_KTHREAD) or (is_started and start == end)
 
 
 def _start(words: Sequence[str], environment: Mapping[str, str]) -> tuple[subprocess.Popen[bytes], int]:
@@ -233,17 +188,11 @@ def _end_all(process: subprocess.Popen[bytes], marker: str, first_signal: signal
     # Workers of a launcher that has ended are orphans: what they do now, nobody waits for.
     if _wait(are_all_gone, _ORPHANS_SECONDS, hurry):
         return
-    _signal_marked(marker, signal.SIGTERM)
+    signal_marked(marker, signal.SIGTERM)
     if _wait(are_all_gone, 3.0, hurry):
         return
-    _signal_marked(marker, signal.SIGKILL)
+    signal_marked(marker, signal.SIGKILL)
     _wait(are_all_gone, 5.0, threading.Event())
-
-
-def _signal_marked(marker: str, number: signal.Signals) -> None:
-    for pid in find_marked(marker):
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
 
 
 def _wait(condition: Callable[[], bool], seconds: float, hurry: threading.Event) -> bool:
