@@ -11,7 +11,7 @@ from pathlib import Path
 from gradwire.errors import GradwireError
 
 ERROR_FILE_VARIABLE = "GRADWIRE_ERROR_FILE"
-"""Set by `gradwire launch` to the file that the first failing rank writes; `gradwire.launch.process` reads it."""
+"""Set by `gradwire launch` to the file that the first failing rank writes; `gradwire.launch.diagnose` reads it."""
 
 
 def record_failure(error: GradwireError, *, environment: Mapping[str, str]) -> None:
