@@ -131,12 +131,12 @@ class RankWriter:
 
 
 class RankReader:
-    """Reads the ranks' files of a folder again and again, each time only what is new."""
+    """Reads the ranks' files of a folder again and again, each time only what is new: runs are of millions of steps."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read: dict[Path, int] = {}
-        self._logs: dict[Path, list[RankStart | RankStep | RankFacts]] = {}
+        self._logs: dict[Path, RankLog] = {}
 
     def read(self) -> Sequence[RankLog]:
         """Return the ranks so far, in rank order; a line that is not finished is left for the next time.
@@ -147,24 +147,23 @@ class RankReader:
             with file.open("rb") as opened:
                 opened.seek(self._read.get(file, 0))
                 *lines, _ = opened.read().split(b"\n")
-            found = [_DECODER.decode(line) for line in lines]
-            self._read[file] = self._read.get(file, 0) + sum(len(line) + 1 for line in lines)
-            self._logs.setdefault(file, []).extend(found)
-        logs = [_log(lines) for lines in self._logs.values() if lines]
-        return sorted(logs, key=lambda log: (log.start.rank, log.start.pid))
+            if lines:
+                self._logs[file] = _grown(self._logs.get(file), [_DECODER.decode(line) for line in lines])
+                self._read[file] = self._read.get(file, 0) + sum(len(line) + 1 for line in lines)
+        return sorted(self._logs.values(), key=lambda log: (log.start.rank, log.start.pid))
 
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(RankStart | RankStep | RankFacts)
 
 
-def _log(lines: Sequence[RankStart | RankStep | RankFacts]) -> RankLog:
-    start = lines[0]
-    if not isinstance(start, RankStart):
-        raise msgspec.ValidationError("the first line of a rank's file says which rank it is")
+def _grown(log: RankLog | None, lines: Sequence[RankStart | RankStep | RankFacts]) -> RankLog:
+    """The log with what came to it; its list of steps is the same one, longer."""
+    if log is None:
+        start = lines[0]
+        if not isinstance(start, RankStart):
+            raise msgspec.ValidationError("the first line of a rank's file says which rank it is")
+        log = RankLog(start=start, steps=[], facts=None)
+    log.steps.extend(line for line in lines if isinstance(line, RankStep))
     facts = [line for line in lines if isinstance(line, RankFacts)]
-    return RankLog(
-        start=start,
-        steps=[line for line in lines if isinstance(line, RankStep)],
-        facts=facts[-1] if facts else None,
-    )
+    return msgspec.structs.replace(log, facts=facts[-1]) if facts else log
