@@ -283,6 +283,19 @@ def test_a_resumed_run_goes_on_where_the_checkpoint_was_and_warms_up_again() -> 
     assert (second.jumped_steps, second.paused_seconds) == ((2,), 10.0)
 
 
+def test_a_window_of_a_long_run_is_that_of_its_steps() -> None:
+    meter, clock = started(warmup_steps=1)
+    with pytest.raises(UsageError, match="no step is finished yet"):
+        meter.last_step_seconds  # noqa: B018
+    run_steps(meter, clock, [1.0] * 100_000)
+    run_steps(meter, clock, [4000.0, 2.0, -1.0, 3.0])
+    assert (meter.steps, meter.last_step_seconds) == (100_004, 3.0)
+    # Neither the jump ahead nor the one back.
+    assert meter.timed_since(99_999) == (6.0, 3 * 2, 3 * 8, 3 * 8)
+    assert meter.timed_since(0).seconds == meter.timed_seconds == 99_999 + 5.0
+    assert meter.timed_since(meter.steps) == (0.0, 0, 0, 0)
+
+
 def test_a_state_that_is_none_is_refused() -> None:
     meter, _ = started()
     with pytest.raises(UsageError, match=r"load_state_dict\(\) comes before start\(\)"):

@@ -141,12 +141,12 @@ class DeviceMeter:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Put the steps of an earlier run before those to come: the `state_dict` of its `result`; before `start`."""
         self._meter.load_state_dict(state)
-        self._logged_steps = self._stepped = len(self._meter.step_seconds)
+        self._logged_steps = self._stepped = self._meter.steps
 
     def _log_window(self) -> None:
         meter = self.result()
         found = figures(meter, first_step=self._logged_steps, device=self._device, flops=self._flops)
-        self._logged_steps = len(meter.step_seconds)
+        self._logged_steps = meter.steps
         if self._log is not None and found:
             self._log(found, step=self._logged_steps)
 

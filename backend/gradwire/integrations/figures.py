@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,12 +32,7 @@ def figures(
 
     In a process group this is a collective call, on `device`: each rank makes it, for the same steps.
     """
-    steps = [step for step in meter.timed if step >= first_step]
-    mine = [
-        math.fsum(meter.step_seconds[step] for step in steps),
-        *(sum(counts[step] for step in steps) for counts in (meter.samples, meter.tokens, meter.slots)),
-    ]
-    everyone = _everyones(mine, device)
+    everyone = _everyones(list(meter.timed_since(first_step)), device)
     seconds = max(process[0] for process in everyone)
     if seconds <= 0:
         return {}

@@ -87,7 +87,7 @@ class GradwireCallback(Callback):  # type: ignore[misc]
             self._meter.load_state_dict(self._earlier)
         self._earlier = None
         self._steps = trainer.global_step
-        self._logged_steps = len(self.meter.step_seconds)
+        self._logged_steps = self.meter.steps
         # Lightning says when a checkpoint begins and not when it is written.
         trainer.save_checkpoint = self._excluded(trainer.save_checkpoint)
         self._is_training = True
@@ -111,7 +111,7 @@ class GradwireCallback(Callback):  # type: ignore[misc]
             found = figures(
                 self.meter, first_step=self._logged_steps, device=trainer.strategy.root_device, flops=self._flops
             )
-            self._logged_steps = len(self.meter.step_seconds)
+            self._logged_steps = self.meter.steps
             _log(trainer, found)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:

@@ -97,7 +97,7 @@ class GradwireCallback(TrainerCallback):  # type: ignore[misc]
             return
         if "loss" in logs:
             found = figures(self.meter, first_step=self._logged_steps, device=args.device, flops=self._flops)
-            self._logged_steps = len(self.meter.step_seconds)
+            self._logged_steps = self.meter.steps
         elif "train_runtime" in logs:
             found = figures(self.meter, device=args.device, flops=self._flops)
             found["throughput/excluded_seconds"] = self.meter.paused_seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any, SupportsIndex
+from typing import Any, NamedTuple, SupportsIndex
 
 from gradwire.errors import UsageError
 from gradwire.measure.clock_jumps import forward_jumps, jump_notes
@@ -14,6 +14,15 @@ from gradwire.measure.totals import RankRecord
 JUMP_SECONDS = 3600.0
 _COUNTED = ("samples", "tokens", "slots")
 _STATE_VERSION = 1
+
+
+class TimedWork(NamedTuple):
+    """What one rank did in some timed steps, and the seconds they took."""
+
+    seconds: float
+    samples: int
+    tokens: int
+    slots: int
 
 
 class ThroughputMeter:
@@ -59,6 +68,7 @@ class ThroughputMeter:
         self._step_seconds: list[float] = []
         self._counted: dict[str, list[int]] = {name: [] for name in _COUNTED}
         self._warm: list[bool] = []
+        self._has_long_step = False
         self._backward: list[int] = []
         self._warm_left = self._warmup_steps
 
@@ -79,7 +89,9 @@ class ThroughputMeter:
         now = self._read()
         if self._went_back:
             self._backward.append(len(self._step_seconds))
-        self._step_seconds.append(self._ran + (now - running_since))
+        took = self._ran + (now - running_since)
+        self._step_seconds.append(took)
+        self._has_long_step = self._has_long_step or self._is_long(took)
         for name, count in counted.items():
             self._counted[name].append(count if self._counts else 0)
         self._warm.append(self._warm_left > 0)
@@ -132,6 +144,7 @@ class ThroughputMeter:
         if state.get("version") != _STATE_VERSION or len(set(lengths.values())) != 1 or "backward" not in state:
             raise UsageError(f"not the state of a ThroughputMeter: it has {', '.join(sorted(state)) or 'nothing'}")
         self._step_seconds = [float(seconds) for seconds in state["step_seconds"]]
+        self._has_long_step = any(map(self._is_long, self._step_seconds))
         self._counted = {
             name: [_whole(count, name) if self._counts else 0 for count in state[name]] for name in _COUNTED
         }
@@ -143,6 +156,18 @@ class ThroughputMeter:
     def warmup_steps(self) -> int:
         """First steps, after each start, that are recorded but left out of every timed figure."""
         return self._warmup_steps
+
+    @property
+    def steps(self) -> int:
+        """How many steps are finished, warm-up steps included."""
+        return len(self._step_seconds)
+
+    @property
+    def last_step_seconds(self) -> float:
+        """Seconds of the step that was finished last; raises UsageError before there is one."""
+        if not self._step_seconds:
+            raise UsageError("no step is finished yet")
+        return self._step_seconds[-1]
 
     @property
     def step_seconds(self) -> tuple[float, ...]:
@@ -225,6 +250,14 @@ class ThroughputMeter:
         """Tokens per second on this rank, with padding; None while no time was measured."""
         return self._rate("slots")
 
+    def timed_since(self, first_step: int) -> TimedWork:
+        """Return the work of the timed steps from `first_step` (counted from 0) on; takes as long as they are many."""
+        jumped = set(self.jumped_steps)
+        steps = [step for step in range(first_step, self.steps) if not self._warm[step] and step not in jumped]
+        samples, tokens, slots = (sum(self._counted[name][step] for step in steps) for name in _COUNTED)
+        seconds = math.fsum(self._step_seconds[step] for step in steps)
+        return TimedWork(seconds=seconds, samples=samples, tokens=tokens, slots=slots)
+
     def record(
         self,
         *,
@@ -247,7 +280,13 @@ class ThroughputMeter:
             peak_process_bytes=peak_process_bytes,
         )
 
+    def _is_long(self, seconds: float) -> bool:
+        return self._jump_seconds is not None and seconds >= self._jump_seconds
+
     def _forward(self) -> list[int]:
+        # Asked for at each log, in a run of millions of steps too.
+        if not self._has_long_step:
+            return []
         timed = {step: self._step_seconds[step] for step, warm in enumerate(self._warm) if not warm}
         return forward_jumps(timed, backward=self._backward, at_least_seconds=self._jump_seconds)
 

@@ -110,7 +110,7 @@ def train(
             history.traffic.append(engine.communication.last_step)
         counted = micro_batches if engine.counts_samples else []
         finish_step(
-            plan, feed, history, counted, result, meter.step_seconds[-1], laps[-1], writer=writer, number=step + 1
+            plan, feed, history, counted, result, meter.last_step_seconds, laps[-1], writer=writer, number=step + 1
         )
         if save is not None:
             save(step + 1)

@@ -171,7 +171,7 @@ class _Steps(TrainerCallback):  # type: ignore[misc]
             sequences=sum(len(batch.tokens) for batch in self.micro_batches) * self._plan.world.world_size,
         )
         self.losses.clear()
-        seconds = self.meter.step_seconds[-1]
+        seconds = self.meter.last_step_seconds
         finish_step(
             self._plan,
             self._feed,
