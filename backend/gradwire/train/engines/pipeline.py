@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import (
-    PipelineStage,
     Schedule1F1B,
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
@@ -29,8 +28,9 @@ from gradwire.train.compilation import compile_model
 from gradwire.train.ddp import ddp_options, failure_named, register_communication
 from gradwire.train.engines.engine import MicroBatch, StepResult
 from gradwire.train.engines.native import autocast_for, shard
+from gradwire.train.engines.pipeline_stage import ChunkLoss, TimedStage
 from gradwire.train.gradient_average import average_gradients
-from gradwire.train.model import build_stages, token_loss, weights_dtype
+from gradwire.train.model import build_stages, weights_dtype
 from gradwire.train.optimizer import build_optimizer
 from gradwire.train.schedule import ScheduledLearningRate, learning_rate_of
 from gradwire.train.setting import Setting
@@ -44,54 +44,6 @@ _SCHEDULES = {
     "interleaved-zero-bubble": ScheduleInterleavedZeroBubble,
     "zbv": ScheduleZBVZeroBubble,
 }
-
-
-class TimedStage(PipelineStage):  # type: ignore[misc]
-    """A stage that gives its chunks' time to the passes, and the time between them to the bubble.
-
-    Where DDP averages its gradients, it does so in the step's last backward pass: `is_last_micro_step` says whether the
-    schedule runs now for that one.
-    """
-
-    def __init__(self, lap: Lap, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._lap = lap
-        self.is_replicated = isinstance(self.submod, DistributedDataParallel)
-        self.is_last_micro_step = True
-
-    def forward_one_chunk(self, *arguments: Any, **options: Any) -> Any:
-        self._lap("pipeline_bubble")
-        output = super().forward_one_chunk(*arguments, **options)
-        self._lap("passes")
-        return output
-
-    def backward_one_chunk(self, *arguments: Any, last_backward: bool = False, **options: Any) -> None:
-        self._lap("pipeline_bubble")
-        if self.is_replicated:
-            last_backward = last_backward and self.is_last_micro_step
-        super().backward_one_chunk(*arguments, last_backward=last_backward, **options)
-        self._lap("passes")
-
-    def backward_weight_one_chunk(self, *arguments: Any, **options: Any) -> None:
-        self._lap("pipeline_bubble")
-        super().backward_weight_one_chunk(*arguments, **options)
-        self._lap("passes")
-
-
-class ChunkLoss:
-    """The loss of one chunk as its part of the step's: its labels' summed loss times `share`, which each batch sets.
-
-    A chunk's mean would count chunks with few labels too much.
-    """
-
-    def __init__(self, lap: Lap) -> None:
-        self._lap = lap
-        self.share = 1.0
-
-    def __call__(self, logits: Any, labels: Any) -> Any:
-        loss = token_loss(logits, labels, reduction="sum") * self.share
-        self._lap("passes")
-        return loss
 
 
 class PipelineEngine:
