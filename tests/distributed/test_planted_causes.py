@@ -48,9 +48,14 @@ def reported(*folders: Path) -> list[dict[str, Any]]:
 
 
 def first_cause(cell: dict[str, Any]) -> dict[str, Any]:
-    assert cell["causes"], cell["time_split"]
-    cause: dict[str, Any] = cell["causes"][0]
-    return cause
+    """Return the first cause that is not the machine's.
+
+    Four processes on two cores are a crowd, and other work beside them makes its share of the step anything: whether it
+    is named before or after what was planted is not for a real run to decide; tests/compare/test_cause.py does.
+    """
+    causes: list[dict[str, Any]] = [cause for cause in cell["causes"] if cause["kind"] != "crowded-machine"]
+    assert causes, cell["time_split"]
+    return causes[0]
 
 
 @pytest.fixture(scope="module", params=SIZES)
