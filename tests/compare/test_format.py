@@ -23,6 +23,7 @@ from gradwire.compare.format import loss, memory, percent, rate, seconds, times
         (times(1.835), "1.83x"),
         (times(0.4803), "0.48x"),
         (times(101.4), "101x"),
+        (times(2e9), "2e+09x"),
         (seconds(0.0123), "12.3 ms"),
         (seconds(1.234), "1.23 s"),
         (seconds(1234.5), "1234 s"),

@@ -79,7 +79,7 @@ def test_two_ranks_of_torchrun_are_one_run(tmp_path: Path) -> None:
     assert found.time_split is not None
     assert found.time_split.exposed_communication is None
     assert "communication cannot be told from compute" in text_of(found)
-    assert "2 process(es) on cpu" in ended.output
+    assert "2 processes on cpu" in ended.output
 
 
 def test_ranks_that_share_a_batch_count_it_once_on_a_real_mesh(tmp_path: Path) -> None:

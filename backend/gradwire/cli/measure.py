@@ -150,9 +150,10 @@ def _report(
 
 def _say(measurement: Measurement, folder: Path) -> None:
     from gradwire.cli.measured import say_measurement
+    from gradwire.compare.format import processes
 
     say("")
-    say(f"{measurement.recipe_name}, {measurement.world.world_size} process(es) on {measurement.world.device}")
+    say(f"{measurement.recipe_name}, {processes(measurement.world.world_size)} on {measurement.world.device}")
     say_measurement(measurement)
     if measurement.time_split is not None:
         say(f"  of a step: {_split(measurement.time_split)}")

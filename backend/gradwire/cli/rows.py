@@ -125,6 +125,10 @@ def _listed(words: Sequence[str]) -> str:
     return ", ".join(words[:_MOST_PLACES]) + more
 
 
+def _gpus(number: int) -> str:
+    return "1 GPU was" if number == 1 else f"{number} GPUs were"
+
+
 def _name(curve: Curve, point: Point) -> str:
     return f"{curve.series + ' on ' if curve.series else ''}{point.num_gpus}"
 
@@ -167,7 +171,7 @@ def _notes(curves: Sequence[Curve]) -> list[str]:
         name = f"{curve.series}: " if curve.series else ""
         if len(curve.points) == 1 and not curve.baseline_is_given:
             notes.append(
-                f"{name}only {curve.baseline_num_gpus} GPUs were measured, so there is nothing to hold against each "
+                f"{name}only {_gpus(curve.baseline_num_gpus)} measured, so there is nothing to hold against each "
                 "other; add a row of another size, or give --baseline"
             )
         if curve.baseline_is_given:

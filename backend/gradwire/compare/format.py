@@ -51,6 +51,8 @@ def times(factor: float | None) -> str:
     """Return a speed-up as `1.84x` or `101x`."""
     if factor is None:
         return ABSENT
+    if factor >= _BEYOND_DIGITS:
+        return f"{factor:.3g}x"
     return f"{factor:.2f}x" if factor < 10 else f"{three_digits(factor)}x"
 
 
