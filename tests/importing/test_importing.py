@@ -249,6 +249,36 @@ def test_fp8_is_told_by_what_runs_it(backend: str, name: str) -> None:
         import_job(job(accelerate=yaml))
 
 
+def test_a_number_in_the_place_of_a_name_is_taken_under_a_key_without_its_prefix() -> None:
+    text = "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  {}sharding_strategy: 2\n"
+    recipes = [import_(job(accelerate=text.format(prefix)))[0] for prefix in ("fsdp_", "")]
+    assert recipes[0] == recipes[1] and recipes[0].parallelism.data.fsdp.reshard_after_forward is False
+
+
+def test_a_section_sets_arguments_of_the_launcher_that_it_does_not_know() -> None:
+    text = "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n  num_processes: 4\nnum_processes: 2\n"
+    recipe, entries, _ = import_(job(accelerate=text))
+    assert recipe.training.num_gpus == 4
+    assert entries["deepspeed_config.num_processes"].into == "training.num_gpus"
+    assert entries["num_processes"].outcome == "idle"
+
+
+def test_the_micro_batch_is_in_the_global_one_that_is_filled_in() -> None:
+    sizes = {"train_batch_size": "auto", "gradient_accumulation_steps": 32}
+    files = {key: value for key, value in SOUND.items() if key != "train_micro_batch_size_per_gpu"} | sizes
+    arguments = {"per_device_train_batch_size": 3, "gradient_accumulation_steps": 32, "bf16": True}
+    recipe, _, _ = import_(job(files, trainer=arguments | {"learning_rate": 3e-4, "weight_decay": 0.1}))
+    assert (recipe.training.batch_size_per_gpu, recipe.training.gradient_accumulation) == (3, 32)
+
+
+def test_autocast_beside_zero_is_refused_for_what_it_is() -> None:
+    """Not for what keeps 16-bit weights from stage 0."""
+    autocast = {"enabled": True, "dtype": "bfloat16"}
+    with pytest.raises(CannotImport) as error:
+        import_(job(SOUND | {"bf16": {"enabled": False}, "torch_autocast": autocast}))
+    assert "torch_autocast" in str(error.value) and "without ZeRO" not in str(error.value)
+
+
 def test_who_recomputes_activations_is_said() -> None:
     text = "distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_activation_checkpointing: true}\n"
     recipe, entries, _ = import_(job(accelerate=text))
@@ -262,6 +292,14 @@ def test_a_pair_of_files_is_one_job() -> None:
     assert recipe.training.optimizer == "AdamW"
     assert recipe.backends.accelerate["deepspeed_config"] == {"zero3_init_flag": False}
     assert entries["deepspeed_config.zero3_init_flag"].outcome == "kept"
+
+
+def test_a_pair_that_leaves_to_the_trainer_what_it_alone_fills_is_for_a_trainer() -> None:
+    text = "distributed_type: DEEPSPEED\nnum_processes: 2\ndeepspeed_config: {deepspeed_config_file: ds.json}\n"
+    optimizer = {"type": "AdamW", "params": dict.fromkeys(("lr", "betas", "eps", "weight_decay"), "auto")}
+    recipe, entries, _ = import_(job(SOUND | {"optimizer": optimizer}, accelerate=text))
+    assert (recipe.training.learning_rate, recipe.training.betas) == (5e-5, [0.9, 0.999])
+    assert "Trainer" in (entries["optimizer.params.lr"].note or "")
 
 
 def test_files_that_do_not_belong_together_are_refused() -> None:

@@ -81,6 +81,21 @@ def test_the_sizes_that_a_batch_finding_offers_are_valid(oracle: Oracle, world: 
             assert _loads(oracle, {"deepspeed": sizes | {"train_batch_size": size}}, world)
 
 
+def test_a_batch_that_no_filling_makes_true_is_refused_by_the_trainer_too(oracle: Oracle) -> None:
+    job = ds(ZERO2, train_batch_size=4, train_micro_batch_size_per_gpu="auto", gradient_accumulation_steps=16)
+    assert [finding.code for finding in lint(**job) if finding.severity == "error"] == ["DS602"]
+    for micro in (1, 4):
+        given = {"per_device_train_batch_size": micro, "gradient_accumulation_steps": 16}
+        answer = oracle.ask("fill", config=job["deepspeed"], arguments=given)
+        assert "train_batch_size=4" in answer["message"]
+
+
+def test_a_warm_up_longer_than_the_schedule_ends_in_a_drop(oracle: Oracle) -> None:
+    for kind, peak in (("WarmupDecayLR", {"warmup_max_lr": 0.5}), ("WarmupCosineLR", {})):
+        rates = _rates(oracle, kind, 12, total_num_steps=5, warmup_num_steps=10, **peak)
+        assert rates[3] < rates[4] < rates[9] == 0.5 and rates[10] == rates[11] < 1e-4
+
+
 def _rates(oracle: Oracle, kind: str, steps: int, **params: Any) -> list[float]:
     answer = oracle.ask("construct", what="scheduler", name=kind, params=params, lr=0.5, steps=steps)
     assert answer["ok"], answer

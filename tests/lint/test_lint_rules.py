@@ -10,6 +10,7 @@ from gradwire.lint.rules.table import RULES
 from gradwire.targets.schema import load_schema
 from tests.lint.linting import codes, lint
 from tests.lint.pairs_accelerate import PAIRS as ACCELERATE_PAIRS
+from tests.lint.pairs_accelerate import fsdp
 from tests.lint.pairs_deepspeed import PAIRS as DEEPSPEED_PAIRS
 
 PAIRS = {**DEEPSPEED_PAIRS, **ACCELERATE_PAIRS}
@@ -39,6 +40,23 @@ def test_a_finding_says_where_what_happens_and_what_to_do(code: str) -> None:
     assert finding.line >= 1 and finding.column >= 1
     assert finding.message and finding.effect and finding.fix
     assert finding.url is None or finding.url.startswith("https://")
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("fsdp_version: 2\nfsdp_sharding_strategy: SHARD_GRAD_OP", "AC307"),
+        ("fsdp_sync_module_states: false", "AC308"),
+        ("fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\nfsdp_min_num_params: 1000", "AC309"),
+    ],
+)
+def test_keys_of_fsdp_without_their_prefix_are_the_same_keys(text: str, code: str) -> None:
+    found = [each for each in lint(**fsdp(text.replace("fsdp_", ""))) if each.code == code]
+    assert (
+        [("fsdp_config.fsdp" in each.path, each.fix) for each in found]
+        == [(False, each.fix) for each in lint(**fsdp(text)) if each.code == code]
+        != []
+    )
 
 
 def test_rules_of_a_version_are_for_a_version_that_the_schema_can_name() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.lint.linting import lint
-from tests.lint.pairs_accelerate import ac
+from tests.lint.pairs_accelerate import ac, fsdp, plugin
 from tests.lint.pairs_deepspeed import ds
 
 
@@ -40,11 +40,34 @@ from tests.lint.pairs_deepspeed import ds
         # What could not hold the value was not meant.
         ({"sequence_parallel": {"sp_size": 4}}, "sequence_parallel", "remove it"),
         ({"pipeline": {"pipe_partition_method": "custom"}}, "pipeline.pipe_partition_method", "remove it"),
+        # Nor was a key that another section has far below.
+        ({"pipeline": {"random_ltd_layer_num": 4}}, "pipeline.random_ltd_layer_num", "data_routing"),
+        ({"pipeline": {"micro_batch_size": 4}}, "pipeline.micro_batch_size", "train_micro_batch_size_per_gpu"),
     ],
 )
 def test_the_fix_names_the_key_that_was_meant(changes: dict[str, Any], path: str, fix: str) -> None:
     found = [each for each in lint(**ds(**changes)) if each.code in ("DS101", "DS102") and each.path.endswith(path)]
     assert [fix in each.fix for each in found] == [True], found
+
+
+def test_a_key_of_fsdp_is_sent_to_no_section_of_deepspeed() -> None:
+    found = [each for each in lint(**fsdp("offload_optimizer: false")) if each.code == "AC102"]
+    assert [each.fix.startswith("remove it") for each in found] == [True]
+
+
+def test_a_section_of_a_deepspeed_json_sets_no_argument_of_the_launcher() -> None:
+    found = [each for each in lint(**plugin("fp16: {enabled: true}")) if each.code == "AC102"]
+    assert [("does nothing" in each.effect, "DeepSpeed JSON" in each.fix) for each in found] == [(True, True)]
+
+
+@pytest.mark.parametrize(("top", "severity"), [(None, "warning"), ("29501", "error")])
+def test_a_section_sets_an_argument_for_good_or_over_another(top: str | None, severity: str) -> None:
+    keys = {} if top is None else {"main_process_port": top}
+    section = "deepspeed_config:\n  zero_stage: 2\n  main_process_port: 29600\n"
+    found = [each for each in lint(**ac("DEEPSPEED", section, **keys)) if each.code == "AC102"]
+    assert [(each.severity, "sets its own argument main_process_port" in each.effect) for each in found] == [
+        (severity, True)
+    ]
 
 
 def test_a_remark_is_no_misspelt_key() -> None:

@@ -22,8 +22,8 @@ from gradwire.targets.effective import Reading
 _ALWAYS = ("parallelism.data.strategy", "training.num_gpus", "training.device")
 
 
-# Said where these are refused, which is at stage 0 only.
 _BY_COMPILER = {"dynamo_config.dynamo_backend": f"a recipe compiles with {', '.join(COMPILERS)}"}
+# Said where these are refused at stage 0.
 _HALF_WITHOUT_ZERO = dict.fromkeys(
     ("fp16.enabled", "bf16.enabled"),
     "without ZeRO a recipe's mixed precision is torch's autocast: DeepSpeed's own 16-bit mode takes a step on zero "
@@ -42,7 +42,7 @@ def settled(
 ) -> tuple[list[Carried], Values, list[Kept]]:
     """Return what is carried, the recipe's values with what is kept for its backend, and what is kept or refused."""
     left, reasons = _without_broken(carried, target)
-    reasons |= _HALF_WITHOUT_ZERO | _BY_COMPILER
+    reasons |= _BY_COMPILER | (_HALF_WITHOUT_ZERO if _is_without_zero(wanted) else {})
     values, kept = keep_rest(values_of(left), wanted, target)
     explained = [
         replace(each, refused=reasons[each.effective.path])
@@ -51,6 +51,11 @@ def settled(
         for each in kept
     ]
     return left, values, explained
+
+
+def _is_without_zero(wanted: Iterable[Wanted]) -> bool:
+    stages = [each.values.get("zero_optimization.stage") for each in wanted if each.section == "deepspeed"]
+    return any(stage is None or stage.value == 0 for stage in stages)
 
 
 def _without_broken(carried: Sequence[Carried], target: Target) -> tuple[list[Carried], dict[str, str]]:

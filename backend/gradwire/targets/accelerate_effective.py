@@ -7,7 +7,7 @@ from typing import Any
 
 from gradwire.targets.effective import Effective, Passed, Reading
 from gradwire.targets.job import Job
-from gradwire.targets.schema import Spec, Visit, known_paths, root_section, section_of, visit
+from gradwire.targets.schema import Spec, Visit, known_paths, root_section, section_of, spec_at, visit
 from gradwire.targets.suggest import suggestion
 from gradwire.targets.tree import Document, joined
 from gradwire.targets.values import types_of
@@ -27,6 +27,8 @@ _NUMBERED: dict[str, tuple[str, ...]] = {
     "fsdp_state_dict_type": ("FULL_STATE_DICT", "LOCAL_STATE_DICT", "SHARDED_STATE_DICT"),
 }
 _MISFIT = object()
+# Keys at the top that are none of the launcher's arguments, so that no section can set them.
+_NO_ARGUMENTS = ("fp16", "compute_environment", "distributed_type")
 
 
 def read_accelerate(document: Document, job: Job) -> Reading:
@@ -34,10 +36,14 @@ def read_accelerate(document: Document, job: Job) -> Reading:
     values: dict[str, Effective] = {}
     idle: list[Passed] = []
     refused: list[Passed] = []
-    for each in visit(document):
+    for each in sorted(visit(document), key=lambda each: argument_set_by(document, each) is not None):
         path = _canonical(each)
         what = _take(document, each, path)
         if isinstance(what, Effective):
+            before = values.get(what.path)
+            if before is not None and before.member is not None:
+                reason = f"{each.path} sets the same argument of accelerate launch, after it"
+                idle.append(Passed(path=what.path, document=document, member=before.member, reason=reason))
             values[what.path] = what
         elif what is not None:
             (refused if what[0] else idle).append(_passed(document, each, what[1]))
@@ -77,21 +83,20 @@ def accelerate_default(path: str, values: Mapping[str, Effective]) -> Any:
 
 def accelerate_spec(path: str) -> Spec | None:
     """What the schema says about a dotted path of a file for this machine, or None."""
-    section: Spec | None = _local()
-    spec: Spec | None = None
-    for name in path.split("."):
-        spec = (section or {}).get("properties", {}).get(name)
-        if spec is None:
-            return None
-        section = section_of("accelerate", spec)
-    return spec
+    return spec_at("accelerate", path)
 
 
-def _local() -> Spec:
-    from gradwire.targets.schema import load_schema
+def argument_set_by(document: Document, each: Visit) -> str | None:
+    """The path of the argument that a key sets from a section which does not know it, or None.
 
-    section: Spec = load_schema("accelerate")["$defs"]["LocalMachine"]
-    return section
+    The launcher copies every key of a section to its arguments, over what stands at the top or in an earlier section.
+    """
+    if each.spec is not None or not each.section_path or "x-prefix" in each.section:
+        return None
+    name, top = each.member.name, root_section(document)["properties"]
+    if name in top and name not in _NO_ARGUMENTS:
+        return str(top[name].get("x-renamed-to", name)) if section_of("accelerate", top[name]) is None else None
+    return next((path for path in known_paths("accelerate").get(name, ()) if "." in path), None)
 
 
 def _canonical(each: Visit) -> str:
@@ -106,6 +111,8 @@ def _canonical(each: Visit) -> str:
 def _take(document: Document, each: Visit, path: str) -> Effective | tuple[bool, str] | None:
     """Return the value of a key; or whether it is refused, with the reason why it is not one; None for a section."""
     value, spec = each.member.node.data, each.spec
+    if spec is None and (argument := argument_set_by(document, each)) is not None:
+        path, spec = argument, accelerate_spec(argument)
     if spec is None:
         return _unknown(document, each)
     if section_of("accelerate", spec) is not None:
@@ -123,10 +130,12 @@ def _take(document: Document, each: Visit, path: str) -> Effective | tuple[bool,
         return False, str(spec["x-inert"])
     if value is None:
         return False, "null is the same as leaving it out"
-    taken = _taken_for(each.member.name, spec, value)
+    taken = _taken_for(path.rpartition(".")[2], spec, value)
     if taken is _MISFIT:
         return True, f"{value!r} is not what the key takes"
     note = None if taken == value and type(taken) is type(value) else f"written {value!r}, taken for {taken!r}"
+    if path not in (each.path, _canonical(each)):
+        note = f"accelerate launch sets its argument {each.member.name} from {each.path}"
     return _effective(document, each, path, taken, note)
 
 
@@ -139,14 +148,10 @@ def _passed(document: Document, each: Visit, reason: str) -> Passed:
 
 
 def _unknown(document: Document, each: Visit) -> tuple[bool, str]:
-    name = each.member.name
     meant, _ = suggestion("accelerate", each)
     hint = f" (did you mean {meant}?)" if meant else ""
     if each.section["x-unknown-keys"] == "refused":
         return True, f"accelerate launch does not know it and stops{hint}"
-    below = {other for other, paths in known_paths("accelerate").items() if any("." in path for path in paths)}
-    if "x-prefix" not in each.section and name in {*root_section(document)["properties"], *below}:
-        return True, f"accelerate launch sets its own argument {name} from it, over the one that stands elsewhere"
     return False, f"Accelerate does not know it and ignores it{hint}"
 
 

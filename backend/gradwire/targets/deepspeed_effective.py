@@ -27,7 +27,11 @@ _WRITTEN_OUT = tuple(
         "cos_min_ratio",
     )
 )
-_ACCUMULATION = "gradient_accumulation_steps"
+_TRAIN, _MICRO, _ACCUMULATION = (
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps",
+)
 
 
 def read_deepspeed(document: Document, job: Job) -> Reading:
@@ -128,12 +132,28 @@ class _Found:
         if _ACCUMULATION not in self.values:
             note = f"{_ACCUMULATION} is not written, so Accelerate and the Trainer write 1"
             self.values[_ACCUMULATION] = Effective(path=_ACCUMULATION, value=1, origin="filled", note=note)
+        self._add_micro_batch()
         wanted = job_precision(self.job)
         section = {"fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}.get(wanted or "no")
         if section is not None and not self.document.has(section):
             for name in ("enabled", "auto_cast") if section == "fp16" else ("enabled",):
                 path, note = f"{section}.{name}", f"Accelerate adds it: mixed precision {wanted}"
                 self.values[path] = Effective(path=path, value=True, origin="filled", note=note)
+
+    def _add_micro_batch(self) -> None:
+        """The micro batch in the global one that the Trainer or Accelerate fills in where the file has no other."""
+        member = self.document.member(_TRAIN)
+        filled = fill(_MICRO, self.job, self.loader, stage=self.stage)
+        if filled is None or member is None or member.node.data != "auto" or self.document.has(_MICRO):
+            return
+        self.values[_MICRO] = Effective(
+            path=_MICRO,
+            value=filled.value,
+            origin=filled.origin,
+            document=self.document,
+            member=member,
+            note=f"in the {_TRAIN} that is filled in: {filled.note}",
+        )
 
     def _take_section(self, each: Visit, value: Any) -> None:
         if each.path == "zero_optimization" and isinstance(value, bool):

@@ -35,6 +35,7 @@ _ACCELERATE_FILLED: dict[str, tuple[Any, str]] = {
     "optimizer.params.weight_decay": (0.0, "Accelerate takes that of the script's DummyOptim"),
     "scheduler.params.warmup_max_lr": (0.001, "Accelerate takes the lr of the script's DummyOptim"),
 }
+_TRAINER_ALONE = ("optimizer.params.betas", "optimizer.params.eps")
 _KNOWN_HERE = ("gradient_clipping",)
 
 # What accelerate.DeepSpeedPlugin puts in the place of "auto", under the Trainer too.
@@ -64,13 +65,16 @@ class Filled:
 
 
 def loader_of(document: Document, job: Job) -> Loader:
-    """Who hands a DeepSpeed file over; the Trainer where nothing says so and the file leaves values to it."""
-    if job.trainer is not None:
+    """Who hands a DeepSpeed file over; the Trainer where nothing says so and the file leaves values to it.
+
+    A file that leaves to it what Accelerate does not fill is for a Trainer, also under `accelerate launch`.
+    """
+    if job.trainer is not None or any(document.value(path) == "auto" for path in _TRAINER_ALONE):
         return "trainer"
     if job.accelerate is not None:
         return "accelerate"
     needed = (path for path, _, _ in TRAINER_FILLED)
-    others = ("train_batch_size", "optimizer.params.betas", "scheduler.params.total_num_steps")
+    others = ("train_batch_size", "scheduler.params.total_num_steps")
     autos = (*needed, *others, "scheduler.params.warmup_num_steps", "scheduler.params.warmup_min_lr")
     return "trainer" if any(document.value(path) == "auto" for path in autos) else "deepspeed"
 

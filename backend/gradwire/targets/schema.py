@@ -46,11 +46,15 @@ def checked_version(kind: str) -> str:
 
 def root_section(document: Document) -> Spec:
     """The section at the top of a document."""
-    schema = load_schema(document.kind)
-    if document.kind == "deepspeed":
-        return schema
-    sagemaker = document.value("compute_environment") == "AMAZON_SAGEMAKER"
-    section: Spec = schema["$defs"]["SageMaker" if sagemaker else "LocalMachine"]
+    if document.kind == "accelerate" and document.value("compute_environment") == "AMAZON_SAGEMAKER":
+        section: Spec = load_schema("accelerate")["$defs"]["SageMaker"]
+        return section
+    return _root_of(document.kind)
+
+
+def _root_of(kind: str) -> Spec:
+    schema = load_schema(kind)
+    section: Spec = schema if kind == "deepspeed" else schema["$defs"]["LocalMachine"]
     return section
 
 
@@ -64,8 +68,8 @@ def section_of(kind: str, spec: Spec) -> Spec | None:
 
 
 def spec_at(kind: str, path: str) -> Spec | None:
-    """What the schema says about a dotted path of a DeepSpeed file, or None."""
-    section: Spec | None = load_schema(kind)
+    """What the schema says about a dotted path of a file for this machine, or None."""
+    section: Spec | None = _root_of(kind)
     spec: Spec | None = None
     for name in path.split("."):
         spec = (section or {}).get("properties", {}).get(name)
@@ -114,13 +118,27 @@ def key_spec(section: Spec, name: str) -> Spec | None:
     return properties.get(name)
 
 
+def member_of(document: Document, section: str, name: str) -> Member | None:
+    """The key of a section by its full name, written so or without the section's prefix; of both, the later one."""
+    spec = root_section(document)["properties"].get(section)
+    prefix = ((section_of(document.kind, spec) if spec else None) or {}).get("x-prefix", "")
+    short = name.removeprefix(prefix)
+    holder = document.member(section)
+    found = [member for key, member in ((holder and holder.node.members) or {}).items() if key in (name, short)]
+    return found[-1] if found else None
+
+
+def value_of(document: Document, section: str, name: str, default: Any = None) -> Any:
+    """The value of a key that `member_of` finds, or `default` where the key is absent."""
+    found = member_of(document, section, name)
+    return default if found is None else found.node.data
+
+
 @cache
 def known_paths(kind: str) -> dict[str, tuple[str, ...]]:
     """For every key name, the dotted paths at which the schema knows it."""
     found: dict[str, list[str]] = {}
-    schema = load_schema(kind)
-    root = schema if kind == "deepspeed" else schema["$defs"]["LocalMachine"]
-    todo: list[tuple[Spec, str]] = [(root, "")]
+    todo: list[tuple[Spec, str]] = [(_root_of(kind), "")]
     while todo:
         section, path = todo.pop()
         for name, spec in section["properties"].items():

@@ -10,6 +10,8 @@ from gradwire.targets.schema import Spec, Visit, known_paths, spec_at
 from gradwire.targets.tree import joined
 from gradwire.targets.values import is_written_as_text, types_of
 
+# A name this far below another section has its meaning from there.
+_DEEP = 3
 _COMMENT_STARTS = ("_", "$", "#", "//", "comment", "note", "description")
 
 
@@ -37,17 +39,22 @@ def suggestion(kind: str, each: Visit) -> tuple[str | None, str]:
     elsewhere = _elsewhere(kind, each)
     if elsewhere:
         return None, f"it belongs at {' or '.join(elsewhere[:2])}"
-    if known_paths(kind).get(name):
-        holders = sorted({path.rpartition(".")[0] for path in known_paths(kind)[name]} - {"bfloat16"})
+    holding = [path for path in known_paths(kind).get(name, ()) if _could_hold(spec_at(kind, path) or {}, value)]
+    if holding:
+        holders = sorted({path.rpartition(".")[0] for path in holding} - {"bfloat16"})
         owners = f"it is a key of {' and '.join(holders)}; " if len(holders) <= 3 else ""
         return None, owners + "move it into the section that it is for, or remove it"
     other = "accelerate" if kind == "deepspeed" else "deepspeed"
-    paths = known_paths(other).get(name, ())
+    paths = known_paths(other).get(name, ()) if _may_be_of_another_file(kind, each) else ()
     if paths:
         what = "an Accelerate configuration file" if other == "accelerate" else "a DeepSpeed JSON"
         return None, f"it is a key of {what} ({paths[0]}); move it there"
     far = near_miss(name, known_paths(kind))
-    if far and _could_hold(spec_at(kind, known_paths(kind)[far][0]) or {}, value):
+    if (
+        far
+        and _may_be_of_another_file(kind, each)
+        and _could_hold(spec_at(kind, known_paths(kind)[far][0]) or {}, value)
+    ):
         return None, f"did you mean {known_paths(kind)[far][0]}?"
     return None, "remove it, or put the setting where the program that reads it looks"
 
@@ -55,14 +62,27 @@ def suggestion(kind: str, each: Visit) -> tuple[str | None, str]:
 def _elsewhere(kind: str, each: Visit) -> list[str]:
     """The places where a key of this name is known, in the same section at the top if there is one.
 
-    Where many sections have such a key, each for something else, the name alone does not say which was meant.
+    Where many sections have such a key, each for something else, the name alone does not say which was meant; nor
+    does it for a key in one section that another one has far below.
     """
-    name, here = each.member.name, joined(each.section_path, each.member.name)
-    places = [path for path in known_paths(kind).get(name, ()) if path != here and not path.startswith("bfloat16.")]
+    name, value = each.member.name, each.member.node.data
+    here = joined(each.section_path, name)
+    places = [
+        path
+        for path in known_paths(kind).get(name, ())
+        if path != here and not path.startswith("bfloat16.") and _could_hold(spec_at(kind, path) or {}, value)
+    ]
     top = each.section_path.partition(".")[0]
     near = [path for path in places if top and path.startswith(f"{top}.")]
     tops = {path.partition(".")[0] for path in places}
-    return near or (places if len(tops) <= 1 else [path for path in places if path.startswith("optimizer.params.")])
+    if near or len(tops) > 1:
+        return near or [path for path in places if path.startswith("optimizer.params.")]
+    return [path for path in places if not top or path.count(".") < _DEEP]
+
+
+def _may_be_of_another_file(kind: str, each: Visit) -> bool:
+    """Whether a section could be taken for one of the other program's; what is in fsdp_config was meant for FSDP."""
+    return kind == "deepspeed" or each.section_path in ("", "deepspeed_config")
 
 
 def _could_hold(spec: Spec, value: Any) -> bool:

@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from gradwire.lint.rule import Hit, Rule
 from gradwire.lint.rules.accelerate_launch import distributed_type
 from gradwire.targets.job import Job
-from gradwire.targets.schema import visit
+from gradwire.targets.schema import member_of, value_of, visit
 from gradwire.targets.tree import Document
+
+SECTION = "fsdp_config"
 
 
 def fsdp_pairs(document: Document, job: Job) -> Iterator[Hit]:
     """FSDP settings that the other version ignores or refuses."""
     if distributed_type(document) != "FSDP":
         return
-    version = str(document.value("fsdp_config.fsdp_version", 1))
+    version = str(value_of(document, SECTION, "fsdp_version", 1))
     for each in visit(document):
         wanted = each.says.get("x-when", {}).get("fsdp_version")
         value, default = each.member.node.data, each.says.get("default")
@@ -37,14 +39,14 @@ def _other_version(name: str) -> str:
         "fsdp_sharding_strategy": "; fsdp_reshard_after_forward true is FULL_SHARD, false is SHARD_GRAD_OP",
         "fsdp_reshard_after_forward": "; fsdp_sharding_strategy decides in version 1",
     }
-    return twins.get(name, "")
+    return twins.get(f"fsdp_{name.removeprefix('fsdp_')}", "")
 
 
 def fsdp_refused(document: Document, job: Job) -> Iterator[Hit]:
     """FSDP settings that stop the run."""
     if distributed_type(document) != "FSDP":
         return
-    version = str(document.value("fsdp_config.fsdp_version", 1))
+    version = str(value_of(document, SECTION, "fsdp_version", 1))
     on = {
         name: _is_true(document, name)
         for name in (
@@ -57,7 +59,7 @@ def fsdp_refused(document: Document, job: Job) -> Iterator[Hit]:
     cases = (
         (
             "fsdp_sync_module_states",
-            not document.value("fsdp_config.fsdp_sync_module_states", True)
+            not value_of(document, SECTION, "fsdp_sync_module_states", True)
             and on["cpu_ram_efficient_loading"] is not False,
             "fsdp_cpu_ram_efficient_loading, true unless it is switched off, needs fsdp_sync_module_states",
             "set fsdp_sync_module_states to true, or fsdp_cpu_ram_efficient_loading to false",
@@ -65,7 +67,7 @@ def fsdp_refused(document: Document, job: Job) -> Iterator[Hit]:
         (
             "fsdp_state_dict_type",
             version == "2"
-            and str(document.value("fsdp_config.fsdp_state_dict_type", "")).upper() == "LOCAL_STATE_DICT",
+            and str(value_of(document, SECTION, "fsdp_state_dict_type", "")).upper() == "LOCAL_STATE_DICT",
             "FSDP version 2 has no LOCAL_STATE_DICT",
             "use SHARDED_STATE_DICT or FULL_STATE_DICT",
         ),
@@ -78,15 +80,19 @@ def fsdp_refused(document: Document, job: Job) -> Iterator[Hit]:
         ),
     )
     for name, refused, message, fix in cases:
-        member = document.member(f"fsdp_config.{name}")
+        member = member_of(document, SECTION, name)
         if refused and member is not None:
             yield Hit(
-                at=member, path=f"fsdp_config.{name}", message=message, effect="Accelerate refuses to start", fix=fix
+                at=member,
+                path=f"{SECTION}.{member.name}",
+                message=message,
+                effect="Accelerate refuses to start",
+                fix=fix,
             )
 
 
 def _is_true(document: Document, name: str) -> bool | None:
-    value = document.value(f"fsdp_config.fsdp_{name}", document.value(f"fsdp_config.{name}"))
+    value = value_of(document, SECTION, f"fsdp_{name}")
     return None if value is None else str(value).lower() in ("true", "1", "yes", "on")
 
 
@@ -94,13 +100,13 @@ def wrapped_layers(document: Document, job: Job) -> Iterator[Hit]:
     """Layer classes as a YAML list, and wrap settings of another policy."""
     if distributed_type(document) != "FSDP":
         return
-    policy = str(document.value("fsdp_config.fsdp_auto_wrap_policy", "NO_WRAP")).upper()
-    member = document.member("fsdp_config.fsdp_transformer_layer_cls_to_wrap")
+    policy = str(value_of(document, SECTION, "fsdp_auto_wrap_policy", "NO_WRAP")).upper()
+    member = member_of(document, SECTION, "fsdp_transformer_layer_cls_to_wrap")
     if member is not None and isinstance(member.node.data, list):
         names = ",".join(str(name) for name in member.node.data)
         yield Hit(
             at=member.node,
-            path="fsdp_config.fsdp_transformer_layer_cls_to_wrap",
+            path=f"{SECTION}.{member.name}",
             message="the layer classes are a list; they must be text with commas",
             effect="Accelerate looks for classes named like pieces of the printed list and stops",
             fix=f"write {names}",
@@ -110,12 +116,12 @@ def wrapped_layers(document: Document, job: Job) -> Iterator[Hit]:
         ("fsdp_transformer_layer_cls_to_wrap", "TRANSFORMER_BASED_WRAP"),
         ("fsdp_min_num_params", "SIZE_BASED_WRAP"),
     ):
-        member = document.member(f"fsdp_config.{name}")
+        member = member_of(document, SECTION, name)
         if member is not None and member.node.data not in (None, "", 0) and policy != wanted:
             yield Hit(
                 at=member,
-                path=f"fsdp_config.{name}",
-                message=f"{name} acts with fsdp_auto_wrap_policy {wanted}; this file has {policy}",
+                path=f"{SECTION}.{member.name}",
+                message=f"{member.name} acts with fsdp_auto_wrap_policy {wanted}; this file has {policy}",
                 effect="it does nothing",
                 fix=f"set fsdp_auto_wrap_policy to {wanted}, or remove it",
             )

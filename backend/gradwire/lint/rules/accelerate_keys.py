@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from gradwire.lint.edits import rename
 from gradwire.lint.rule import Hit, Rule
+from gradwire.targets.accelerate_effective import argument_set_by
 from gradwire.targets.job import Job
-from gradwire.targets.schema import known_paths, root_section, visit
+from gradwire.targets.schema import visit
 from gradwire.targets.suggest import suggestion
 from gradwire.targets.tree import Document
 
@@ -52,19 +53,21 @@ def unknown_nested(document: Document, job: Job) -> Iterator[Hit]:
         name = each.member.name
         meant, fix = suggestion("accelerate", each)
         listed = each.section.get("x-renamed", {}).get(name)
-        arguments = {*root_section(document)["properties"], *_launch_arguments()}
-        overrides = name in arguments and "x-prefix" not in each.section
-        effect = (
-            f"accelerate launch sets its own argument {name} from it, over the one that stands elsewhere"
-            if overrides
-            else f"it is read without a word and does nothing{_instead(listed)}"
-        )
+        argument = argument_set_by(document, each)
+        elsewhere = argument is not None and document.has(argument)
+        if argument is None:
+            effect = f"it is read without a word and does nothing{_instead(listed)}"
+        else:
+            effect = f"accelerate launch sets its own argument {name} from it" + (
+                f", over {argument}" if elsewhere else f", as {argument} would"
+            )
         yield Hit(
             at=each.member,
             path=each.path,
             message=f"unknown key {name} in {each.section_path}" + (f" (did you mean {meant}?)" if meant else ""),
             effect=effect,
             fix=fix,
+            severity="warning" if argument is not None and not elsewhere else None,
             url=PREFETCH_URL if listed == "fsdp_backward_prefetch" else None,
             edits=rename(document, each.member, listed) if listed and listed not in each.siblings else (),
         )
@@ -72,10 +75,6 @@ def unknown_nested(document: Document, job: Job) -> Iterator[Hit]:
 
 def _instead(listed: str | None) -> str:
     return "; nothing is prefetched in the backward pass" if listed == "fsdp_backward_prefetch" else ""
-
-
-def _launch_arguments() -> set[str]:
-    return {name for name, paths in known_paths("accelerate").items() if any("." in path for path in paths)}
 
 
 def missing_type(document: Document, job: Job) -> Iterator[Hit]:

@@ -9,7 +9,7 @@ from gradwire.lint.rule import Hit, Rule
 from gradwire.lint.rules.accelerate_launch import SEVERAL_GPUS, distributed_type, is_local, number_of
 from gradwire.targets.deepspeed_readings import whole
 from gradwire.targets.job import Job
-from gradwire.targets.schema import root_section, section_of
+from gradwire.targets.schema import root_section, section_of, value_of
 from gradwire.targets.tree import Document
 
 MESH_URL = "https://github.com/pytorch/torchtitan/issues/1184"
@@ -32,9 +32,7 @@ def idle_sections(document: Document, job: Job) -> Iterator[Hit]:
             or kind not in _all_types(document)
         ):
             continue
-        if name == "dynamo_config" and str(
-            document.value("dynamo_config.dynamo_backend", document.value("dynamo_config.backend", "NO"))
-        ).upper() in ("NO", "FALSE"):
+        if name == "dynamo_config" and str(value_of(document, name, "dynamo_backend", "NO")).upper() in ("NO", "FALSE"):
             continue
         if name == "mpirun_config" and not document.value("mpirun_config.mpirun_hostfile"):
             continue
@@ -106,7 +104,9 @@ def mesh_sizes(document: Document, job: Job) -> Iterator[Hit]:
             f"change the sizes, or start {total} processes",
         )
     elif (
-        distributed_type(document) == "FSDP" and str(document.value("fsdp_config.fsdp_version", 1)) == "1" and total > 1
+        distributed_type(document) == "FSDP"
+        and str(value_of(document, "fsdp_config", "fsdp_version", 1)) == "1"
+        and total > 1
     ):
         message, fix = "parallelism_config needs FSDP version 2", "set fsdp_version to 2"
     elif distributed_type(document) == "FSDP" and counts["dp_shard_size"] == counts["cp_size"] == 1 and total > 1:

@@ -11,7 +11,7 @@ from gradwire.lint.edits import quoted, replace_value
 from gradwire.lint.finding import Severity
 from gradwire.lint.rule import Hit, Rule, shown
 from gradwire.targets.job import Job
-from gradwire.targets.schema import Spec, Visit, section_of, visit
+from gradwire.targets.schema import Spec, Visit, section_of, value_of, visit
 from gradwire.targets.tree import Document
 from gradwire.targets.values import describe, in_range, types_of
 
@@ -88,8 +88,8 @@ def _is_scientific_text(document: Document, each: Visit) -> bool:
 def _stops_at_text(document: Document, each: Visit) -> bool:
     if each.path in ("num_processes", "num_machines", "main_process_port"):
         return True
-    if each.member.name == "fsdp_min_num_params":
-        return str(document.value("fsdp_config.fsdp_auto_wrap_policy")).upper() == "SIZE_BASED_WRAP"
+    if each.member.name in ("fsdp_min_num_params", "min_num_params"):
+        return str(value_of(document, "fsdp_config", "fsdp_auto_wrap_policy")).upper() == "SIZE_BASED_WRAP"
     return _is_active(document, each) and "number" not in types_of(each.says)
 
 
@@ -126,7 +126,7 @@ def wrong_values(document: Document, job: Job) -> Iterator[Hit]:
 def _is_read(document: Document, each: Visit) -> bool:
     """Whether a key of FSDP is one of the version that the file uses; the others have a rule of their own."""
     versions = each.says.get("x-when", {}).get("fsdp_version")
-    return versions is None or document.value("fsdp_config.fsdp_version", 1) in versions
+    return versions is None or value_of(document, "fsdp_config", "fsdp_version", 1) in versions
 
 
 def _fits(document: Document, each: Visit, spec: Spec, value: Any) -> bool:

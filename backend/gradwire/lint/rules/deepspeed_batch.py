@@ -55,7 +55,7 @@ def impossible_batch(document: Document, job: Job) -> Iterator[Hit]:
     """Batch sizes that no world size can make true."""
     sizes = _written(document)
     member = document.member(TRAIN)
-    if sizes is None or member is None or TRAIN not in sizes or len(sizes) < 2 or _has_auto(document):
+    if sizes is None or member is None or TRAIN not in sizes or len(sizes) < 2:
         return
     per_rank = sizes.get(MICRO, 1) * sizes.get(STEPS, 1)
     if sizes[TRAIN] % per_rank:
@@ -64,7 +64,8 @@ def impossible_batch(document: Document, job: Job) -> Iterator[Hit]:
             at=member.node,
             path=TRAIN,
             message=f"{TRAIN} {sizes[TRAIN]} is no multiple of {_product(sizes)} = {per_rank}",
-            effect="DeepSpeed refuses to start at every world size",
+            effect="DeepSpeed refuses to start at every world size"
+            + (", and the Trainer before it, whatever it fills in" if _has_auto(document) else ""),
             fix="write "
             + " or ".join(str(size) for size in dict.fromkeys((below, above)) if size > 0)
             + f", or leave {TRAIN} out",

@@ -123,7 +123,8 @@ def too_short(document: Document, job: Job) -> Iterator[Hit]:
             at=member.node,
             path=f"{PARAMS}.total_num_steps",
             message=f"the schedule has {total} steps and its warm-up {warm}",
-            effect="the learning rate never reaches its peak",
+            effect="after that many steps the learning rate is still rising; after the warm-up it drops to its last "
+            "value at once",
             fix="count both in optimizer steps, as DeepSpeed does: ceil(samples / (micro x accumulation x "
             "ranks)) x epochs",
             url="https://github.com/deepspeedai/DeepSpeed/issues/633",

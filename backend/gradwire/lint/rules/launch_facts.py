@@ -9,16 +9,16 @@ from gradwire.lint.edits import remove_member
 from gradwire.lint.rule import Hit, Rule
 from gradwire.lint.rules.accelerate_launch import distributed_type
 from gradwire.targets.job import Job
+from gradwire.targets.schema import member_of
 from gradwire.targets.tree import Document
 
-_WRAPPED = "fsdp_config.fsdp_transformer_layer_cls_to_wrap"
 # What transformers puts behind a family's name in the classes of its models.
 _HEAD = re.compile(r"(For[A-Z]\w*|LMHead\w*|DoubleHeads\w*|PreTrainedModel|EncoderModel|Model)$")
 
 
 def layers_of_another_model(document: Document, job: Job) -> Iterator[Hit]:
     """Layer classes that are not named after the model: the classes of one family begin with its name."""
-    member, model = document.member(_WRAPPED), job.facts.model_class
+    member, model = member_of(document, "fsdp_config", "fsdp_transformer_layer_cls_to_wrap"), job.facts.model_class
     if member is None or model is None or distributed_type(document) != "FSDP":
         return
     family = _HEAD.sub("", model)
@@ -26,7 +26,7 @@ def layers_of_another_model(document: Document, job: Job) -> Iterator[Hit]:
         if family and name.strip() and not name.strip().lower().startswith(family.lower()):
             yield Hit(
                 at=member.node,
-                path=_WRAPPED,
+                path=f"fsdp_config.{member.name}",
                 message=f"{name.strip()} is not named like a layer of {model}",
                 effect="where the model has no class of that name, Accelerate stops: it could not find the layer class",
                 fix=f"name a class that begins with {family} (print the model to see its layers), or leave the key "
