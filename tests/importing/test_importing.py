@@ -271,6 +271,12 @@ def test_the_micro_batch_is_in_the_global_one_that_is_filled_in() -> None:
     assert (recipe.training.batch_size_per_gpu, recipe.training.gradient_accumulation) == (3, 32)
 
 
+def test_a_warm_up_that_deepspeed_does_not_know_is_taken_for_the_logarithmic_one() -> None:
+    params = {"warmup_num_steps": 10, "warmup_max_lr": 3e-4, "warmup_type": "cosine"}
+    _, entries, _ = import_(job(SOUND | {"scheduler": {"type": "WarmupLR", "params": params}}))
+    assert "taken for 'log'" in (entries["scheduler.params.warmup_type"].note or "")
+
+
 def test_autocast_beside_zero_is_refused_for_what_it_is() -> None:
     """Not for what keeps 16-bit weights from stage 0."""
     autocast = {"enabled": True, "dtype": "bfloat16"}

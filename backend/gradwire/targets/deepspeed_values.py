@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from gradwire.targets.schema import Visit, as_version, section_of, visit
+from gradwire.targets.schema import Spec, Visit, as_version, section_of, visit
 from gradwire.targets.tree import Document
 from gradwire.targets.values import Misfit, plain_misfit, pydantic_misfit
 
@@ -38,7 +39,13 @@ def misfits(document: Document) -> Iterator[tuple[Visit, Misfit]]:
             continue
         misfit = (pydantic_misfit if strict else plain_misfit)(spec, value)
         if misfit is not None:
-            yield each, misfit
+            yield each, _taken_for_another(spec, value, misfit)
+
+
+def _taken_for_another(spec: Spec, value: object, misfit: Misfit) -> Misfit:
+    if "x-else" not in spec or isinstance(value, dict | list):
+        return misfit
+    return replace(misfit, outcome="replaced", becomes=spec["x-else"])
 
 
 def _section_may_be(spec: dict[str, object], value: object) -> bool:

@@ -12,7 +12,7 @@ from gradwire.reading import read_text
 from gradwire.resources import schema_text
 from gradwire.targets.hjson_text import TextError, parse_hjson
 from gradwire.targets.schema import load_schema
-from gradwire.targets.tree import Document, Kind, Repeat, Syntax
+from gradwire.targets.tree import Document, Kind, Node, Repeat, Syntax
 from gradwire.targets.yaml_text import parse_yaml
 
 MAX_BYTES = 1024 * 1024
@@ -26,6 +26,8 @@ _TRAINER_ARGUMENTS = frozenset(
         "accelerator_config", "optim", "deepspeed", "fsdp", "fsdp_config",
     }
 )  # fmt: skip
+
+_TRAINER_MAPPINGS = frozenset({"accelerator_config", "deepspeed", "fsdp_config"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,13 +83,22 @@ def parse_document(text: str, *, source: str, kind: Kind | None = None) -> Docum
     return Document(
         source=source,
         text=text,
-        kind=kind or kind_of(root.members, syntax),
+        kind=kind or kind_of(_held(root), syntax),
         syntax=syntax,
         root=root,
         repeats=tuple(repeats),
         strict_error=strict_error,
         starts_with_mark=text.startswith("\ufeff"),
     )
+
+
+def _held(root: Node) -> list[str]:
+    """The keys at the top, but for one that holds a mapping where the Trainer's argument of that name holds none."""
+    return [
+        name
+        for name, member in (root.members or {}).items()
+        if member.node.members is None or name not in _TRAINER_ARGUMENTS - _TRAINER_MAPPINGS
+    ]
 
 
 def kind_of(names: Iterable[str], syntax: Syntax) -> Kind:

@@ -59,7 +59,7 @@ def unknown_nested(document: Document, job: Job) -> Iterator[Hit]:
             effect = f"it is read without a word and does nothing{_instead(listed)}"
         else:
             effect = f"accelerate launch sets its own argument {name} from it" + (
-                f", over {argument}" if elsewhere else f", as {argument} would"
+                f", over the {argument} that is written" if elsewhere else f"; written as {argument}, it would say so"
             )
         yield Hit(
             at=each.member,

@@ -215,6 +215,15 @@ def replaced_values(document: Document, job: Job) -> Iterator[Hit]:
             )
         if misfit.outcome != "replaced":
             continue
+        if "x-else" in (each.spec or {}):
+            yield Hit(
+                at=each.member.node,
+                path=each.path,
+                message=f"{each.member.name} is {shown(value)}; expected {misfit.expected}",
+                effect=f"DeepSpeed warns in the log and takes it for {shown(misfit.becomes)}",
+                fix=f"write {misfit.expected}; {shown(misfit.becomes)} is what you have now",
+            )
+            continue
         opposite = misfit.becomes is True and isinstance(value, str) and value.lower() not in ("true", "1", "yes", "on")
         yield Hit(
             at=each.member.node,

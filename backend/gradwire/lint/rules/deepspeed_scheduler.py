@@ -145,14 +145,6 @@ def logarithmic_warmup(document: Document, job: Job) -> Iterator[Hit]:
             "square root of the warm-up",
             fix='add "warmup_type": "linear", which the Trainer\'s own schedulers do, or "log" to say so',
         )
-    elif kind not in ("log", "linear") and kind != "auto":
-        yield Hit(
-            at=document.member(f"{PARAMS}.warmup_type") or member,
-            path=f"{PARAMS}.warmup_type",
-            message=f"no warm-up of type {shown(kind)}",
-            effect="DeepSpeed warns in the log and warms up logarithmically",
-            fix="write linear or log",
-        )
 
 
 def hidden_peak(document: Document, job: Job) -> Iterator[Hit]:
