@@ -149,6 +149,8 @@ def test_what_a_recipe_cannot_say_is_refused_by_name_all_at_once() -> None:
         ),
         ({"train_batch_size": 7}, "train_batch_size: DeepSpeed refuses to start"),
         ({"optimizer": {"type": "AdamW", "params": {"max_grad_norm": 1.0}}}, "optimizer.params.max_grad_norm"),
+        ({"scheduler": {"type": "WarmupCosineLR", "params": {"warmup_max_lr": 1e-4}}}, "takes no parameter"),
+        ({"optimizer": {"type": "Lion", "params": {"lr": 1e-4, "use_triton": True}}}, "takes no parameter"),
     ],
 )
 def test_a_file_that_deepspeed_refuses_is_not_imported(changes: dict[str, Any], named: str) -> None:

@@ -42,8 +42,8 @@ def read_accelerate(document: Document, job: Job) -> Reading:
         if isinstance(what, Effective):
             before = values.get(what.path)
             if before is not None and before.member is not None:
-                reason = f"{each.path} sets the same argument of accelerate launch, after it"
-                idle.append(Passed(path=what.path, document=document, member=before.member, reason=reason))
+                later = f"{each.path} sets the same argument of accelerate launch, after it"
+                idle.append(Passed(path=what.path, document=document, member=before.member, reason=later))
             values[what.path] = what
         elif what is not None:
             (refused if what[0] else idle).append(_passed(document, each, what[1]))

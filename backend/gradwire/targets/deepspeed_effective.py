@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
 from gradwire.targets.deepspeed_activity import idle_reason
+from gradwire.targets.deepspeed_parameters import accepted_parameters
 from gradwire.targets.deepspeed_readings import zero_stage
 from gradwire.targets.deepspeed_values import is_removed, misfits, twin_of
 from gradwire.targets.effective import Effective, Passed, Reading
@@ -27,6 +28,7 @@ _WRITTEN_OUT = tuple(
         "cos_min_ratio",
     )
 )
+_CONSTRUCTED: tuple[Literal["optimizer", "scheduler"], ...] = ("optimizer", "scheduler")
 _TRAIN, _MICRO, _ACCUMULATION = (
     "train_batch_size",
     "train_micro_batch_size_per_gpu",
@@ -93,6 +95,16 @@ def _stage(document: Document, loader: Loader) -> int:
     return zero_stage(document)
 
 
+def _unaccepted(document: Document) -> Iterator[str]:
+    """Paths of parameters that the constructor of the optimizer or the scheduler does not take."""
+    for section in _CONSTRUCTED:
+        accepted = accepted_parameters(document, section)
+        if accepted is not None:
+            # What clips has words of its own.
+            beyond = document.mapping(f"{section}.params").keys() - {*accepted, "max_grad_norm"}
+            yield from (f"{section}.params.{name}" for name in beyond)
+
+
 class _Found:
     """Collects the values of one file, key by key."""
 
@@ -103,6 +115,7 @@ class _Found:
         self.refused: list[Passed] = []
         self._misfits = {each.path: misfit for each, misfit in misfits(document)}
         self._has_bf16 = document.value("bf16") is not None
+        self._unaccepted = set(_unaccepted(document))
 
     def take(self, each: Visit) -> None:
         """Sort one key in."""
@@ -112,6 +125,9 @@ class _Found:
         if is_removed(each, self.job.versions.deepspeed):
             removal = each.section["x-removed"][each.member.name]
             self._refuse(each, f"{removal['what']} was removed in DeepSpeed {removal['version']}")
+        elif each.path in self._unaccepted:
+            kind = self.document.value(each.path.replace(f"params.{each.member.name}", "type"))
+            self._refuse(each, f"{kind} takes no parameter {each.member.name}, and deepspeed.initialize fails")
         elif spec is None or not is_known_in(spec, self.job.versions.deepspeed):
             self._take_unknown(each)
         elif (twin := twin_of(each)) is not None:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from math import prod
 
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.lint.rules.deepspeed_optimizer import optimizer_type
 from gradwire.targets.deepspeed_activity import OF_BUCKETS
+from gradwire.targets.deepspeed_parameters import optimizer_type
 from gradwire.targets.deepspeed_readings import (
     is_off,
     is_on,

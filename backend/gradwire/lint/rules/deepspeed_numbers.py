@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.lint.rules.deepspeed_optimizer import PARAMS, optimizer_section, optimizer_type
+from gradwire.lint.rules.deepspeed_optimizer import PARAMS
+from gradwire.targets.deepspeed_parameters import optimizer_section, optimizer_type
 from gradwire.targets.deepspeed_readings import is_on, number
 from gradwire.targets.job import Job
 from gradwire.targets.tree import Document

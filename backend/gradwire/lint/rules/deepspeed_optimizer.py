@@ -5,28 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradwire.lint.rule import Hit, Rule, shown
-from gradwire.targets.deepspeed_readings import DEEPSPEED_CONFIG_URL, is_off, is_on, number, offload_device, zero_stage
+from gradwire.targets.deepspeed_parameters import accepted_parameters, optimizer_section, optimizer_type
+from gradwire.targets.deepspeed_readings import DEEPSPEED_CONFIG_URL, is_off, is_on, number, zero_stage
 from gradwire.targets.job import Job
-from gradwire.targets.schema import Spec, as_version, load_schema
+from gradwire.targets.schema import as_version
 from gradwire.targets.suggest import near_miss
 from gradwire.targets.tree import Document
 
 ADAM_URL = "https://github.com/deepspeedai/DeepSpeed/issues/668"
 PARAMS = "optimizer.params"
-
-
-def optimizer_section() -> Spec:
-    """What the schema says about the optimizer section."""
-    section: Spec = load_schema("deepspeed")["$defs"]["Optimizer"]
-    return section
-
-
-def optimizer_type(document: Document) -> str | None:
-    """The optimizer as DeepSpeed looks it up: its own in lower case, torch's by exact name; None: no such section."""
-    written = document.value("optimizer.type")
-    if not isinstance(written, str):
-        return None
-    return written.lower() if written.lower() in optimizer_section()["x-types"]["own"] else written
 
 
 def unknown_optimizer(document: Document, job: Job) -> Iterator[Hit]:
@@ -83,17 +70,9 @@ def max_grad_norm(document: Document, job: Job) -> Iterator[Hit]:
 
 def unknown_parameters(document: Document, job: Job) -> Iterator[Hit]:
     """Parameters that the optimizer's constructor does not take."""
-    name = optimizer_type(document)
-    variants = load_schema("deepspeed")["$defs"]["OptimizerParams"]["x-parameters"].get(name)
-    if variants is None:
+    accepted, params = accepted_parameters(document, "optimizer"), document.member(PARAMS)
+    if accepted is None:
         return
-    variant = "fused"
-    if "torch" in variants and is_on(document, f"{PARAMS}.torch_adam"):
-        variant = "torch"
-    elif "cpu" in variants and offload_device(document, "offload_optimizer") != "none" and zero_stage(document) > 0:
-        variant = "cpu"
-    accepted = variants[variant]
-    params = document.member(PARAMS)
     for key, member in ((params.node.members if params else None) or {}).items():
         if key in accepted or key == "max_grad_norm":
             continue

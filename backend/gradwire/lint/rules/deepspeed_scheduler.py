@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradwire.lint.rule import Hit, Rule, shown
+from gradwire.targets.deepspeed_parameters import scheduler_type
 from gradwire.targets.deepspeed_readings import number, whole
 from gradwire.targets.job import Job
 from gradwire.targets.schema import Spec, load_schema
@@ -18,12 +19,6 @@ WARMUPS = ("WarmupLR", "WarmupDecayLR", "WarmupCosineLR")
 def _section(name: str) -> Spec:
     section: Spec = load_schema("deepspeed")["$defs"][name]
     return section
-
-
-def scheduler_type(document: Document) -> str | None:
-    """The scheduler's exact name, or None where there is no such section."""
-    written = document.value("scheduler.type")
-    return written if isinstance(written, str) else None
 
 
 def unknown_scheduler(document: Document, job: Job) -> Iterator[Hit]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradwire.lint.rule import Hit, Rule
-from gradwire.lint.rules.deepspeed_optimizer import optimizer_type
-from gradwire.lint.rules.deepspeed_scheduler import scheduler_type
+from gradwire.targets.deepspeed_parameters import optimizer_type, scheduler_type
 from gradwire.targets.deepspeed_readings import is_on, precision_section, zero_stage
 from gradwire.targets.job import Job
 from gradwire.targets.schema import load_schema
