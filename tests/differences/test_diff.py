@@ -57,6 +57,20 @@ def test_two_recipes_differ_by_their_own_keys(folder: Path, capsys: pytest.Captu
     assert document["differences"][0]["b"]["line"] == 2
 
 
+def test_the_precision_under_deepspeed_is_compared_where_deepspeed_has_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = {name: value for name, value in DS.items() if name != "optimizer"}
+    (folder / "ds.json").write_text(json.dumps(plain | {"zero_optimization": {"stage": 2}}))
+    section = "deepspeed_config: {deepspeed_config_file: ds.json}\n"
+    (folder / "named.yaml").write_text("distributed_type: DEEPSPEED\nnum_processes: 4\n" + section)
+    _, document = _diff("accelerate.yaml", "named.yaml", capsys=capsys)
+    assert "mixed_precision" not in _paths(document) and "bf16.enabled" not in _paths(document)
+    (folder / "ds.json").write_text(json.dumps(plain | {"bf16": {"enabled": False}}))
+    _, document = _diff("accelerate.yaml", "named.yaml", capsys=capsys)
+    assert "mixed_precision" not in _paths(document) and "bf16.enabled" in _paths(document)
+
+
 def test_equal_ends_with_0_however_it_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _diff("zero2", "zero2", capsys=capsys) == (0, {
         "a": "zero2", "b": "zero2", "equal": True, "differences": [], "disagreements": []

@@ -30,7 +30,7 @@ def test_the_recipe_goes_to_stdout_and_the_report_to_stderr(folder: Path, capsys
     assert said.out.startswith("# yaml-language-server: $schema=")
     assert "batch_size_per_gpu: 4" in said.out
     assert "hidden defaults, made explicit:" in said.err
-    assert "lower it: gradwire lower RECIPE --backend deepspeed --out DIR" in said.err
+    assert "lower it: gradwire lower RECIPE --backend deepspeed --device cuda --out DIR" in said.err
 
 
 def test_what_was_imported_is_valid_and_lowers(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -229,6 +229,11 @@ def test_the_only_world_size_that_fits_is_taken() -> None:
     assert entries["train_batch_size"].into == "training.num_gpus"
 
 
+def test_the_words_for_lowering_name_the_device_that_the_files_leave_open() -> None:
+    """So that they come to the same on a machine without it, where pinned memory and fp16 would be refused."""
+    assert import_job(job(SOUND)).lower_options == ("--backend", "deepspeed", "--device", "cuda")
+
+
 def test_an_accelerate_file_with_deepspeed_settings() -> None:
     imported = import_job(job(accelerate=ZERO2_YAML))
     recipe, entries, _ = import_(job(accelerate=ZERO2_YAML))

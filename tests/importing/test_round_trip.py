@@ -176,7 +176,7 @@ def test_the_trainers_arguments_survive(name: str) -> None:
         facts=LaunchFacts(num_processes=2),
     )
     imported = import_job(job)
-    assert imported.lower_options == ("--backend", "trainer")
+    assert imported.lower_options == ("--backend", "trainer", "--device", "cuda")
     recipe = load_text(text_of(imported, job), source="imported.yaml").recipe
     again = lower_for(recipe, Target(backend="trainer", device="cuda", num_nodes=1))
     for file in (TRAINER_FILE, DEEPSPEED_FILE):

@@ -75,8 +75,8 @@ def _of_job(read: ReadJob, job: Job) -> dict[About, Mapping[str, Effective]]:
     if read.deepspeed is not None:
         found["deepspeed"] = comparable_deepspeed(read.deepspeed, read.batch)
     if read.accelerate is not None:
-        skipped = {*_PLACES, *(path for path in read.accelerate.free if not _is_size(path))}
         values = read.accelerate.reading.values
+        skipped = {*_PLACES, *_said_elsewhere(values), *(p for p in read.accelerate.free if not _is_size(p))}
         found["accelerate"] = {path: value for path, value in values.items() if path not in skipped}
     if job.trainer is not None:
         found["trainer"] = _arguments(trainer_values(job.trainer))
@@ -89,6 +89,13 @@ def _arguments(values: Mapping[str, Effective]) -> dict[str, Effective]:
 
 def _is_size(path: str) -> bool:
     return path in ("num_processes", "num_machines", "distributed_type", "mixed_precision")
+
+
+def _said_elsewhere(values: Mapping[str, Effective]) -> set[str]:
+    """The precision under DeepSpeed, which Accelerate takes from DeepSpeed's configuration, where it is compared."""
+    kind, precision = values.get("distributed_type"), values.get("mixed_precision")
+    by_deepspeed = kind is not None and kind.value == "DEEPSPEED"
+    return {"mixed_precision"} if by_deepspeed and (precision is None or precision.value != "fp8") else set()
 
 
 def _of_recipe(loaded: LoadedRecipe, other: ReadJob, side: Side) -> dict[About, Mapping[str, Effective]]:
@@ -109,7 +116,9 @@ def _of_recipe(loaded: LoadedRecipe, other: ReadJob, side: Side) -> dict[About, 
         found["deepspeed"] = traced(lowered.deepspeed, loaded, "deepspeed")
     if lowered.accelerate is not None:
         free = set(_PLACES) | set(other.accelerate.free if other.accelerate is not None else ())
-        values = {path: value for path, value in lowered.accelerate.items() if path not in free or _is_size(path)}
+        free -= {path for path in free if _is_size(path)}
+        free |= _said_elsewhere(lowered.accelerate)
+        values = {path: value for path, value in lowered.accelerate.items() if path not in free}
         found["accelerate"] = traced(values, loaded, "accelerate")
     if lowered.trainer is not None:
         words = "what lowering the recipe writes"

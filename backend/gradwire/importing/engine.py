@@ -75,7 +75,12 @@ def import_job(job: Job, *, allow_lossy: bool = False) -> Imported:
         assumptions=assumptions_of(carried, kept),
         carried=tuple(carried),
         kept=tuple(kept),
-        lower_options=("--backend", _named_backend(job, values, target), *processes.lower_options),
+        lower_options=(
+            *("--backend", _named_backend(job, values, target)),
+            # The kind of device for which the recipe comes to the same; a recipe that names it needs no word.
+            *(() if ("training", "device") in values else ("--device", target.device)),
+            *processes.lower_options,
+        ),
         sources=tuple(document.source for document in (job.accelerate, job.deepspeed, job.trainer) if document),
     )
 
