@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradwire.targets.job import LaunchFacts
+from gradwire.targets.job import LaunchFacts, Versions
 from tests.lint.pairs_deepspeed import ABSENT, ds
 
 Job = dict[str, Any]
@@ -31,6 +31,7 @@ def fsdp(text: str) -> Job:
     return plugin(text, "FSDP", "fsdp_config")
 
 
+SAGEMAKER = "compute_environment: AMAZON_SAGEMAKER\nec2_instance_type: ml.p3.2xlarge\niam_role_name: role\n"
 FILE_ONLY = ac("DEEPSPEED", "deepspeed_config:\n  deepspeed_config_file: ds.json\n  zero3_init_flag: false\n")
 FLAGGED = ac("DEEPSPEED", "deepspeed_config:\n  deepspeed_config_file: ds.json\n  zero3_init_flag: true\n")
 ZERO2 = {"stage": 2, "overlap_comm": True}
@@ -132,6 +133,10 @@ PAIRS: dict[str, tuple[Job, Job]] = {
     "AC212": (
         ac(more="dynamo_config: {dynamo_backend: EAGER, dynamo_mode: max-autotune}\n"),
         ac(more="dynamo_config: {dynamo_backend: INDUCTOR, dynamo_mode: max-autotune}\n"),
+    ),
+    "AC213": (
+        {"accelerate": SAGEMAKER + "distributed_type: 'NO'\n"},
+        {"accelerate": SAGEMAKER + "distributed_type: 'NO'\n", "versions": Versions(accelerate="1.10.1")},
     ),
     "TR206": ({"trainer": {"ddp_backend": "gloo"}}, {"trainer": {"ddp_backend": "gloo", "use_cpu": True}}),
     "TR205": ({"trainer": TRAINER | {"evaluation_strategy": "no"}}, {"trainer": TRAINER | {"eval_strategy": "no"}}),

@@ -10,7 +10,7 @@ from gradwire.launch.probe import free_port
 from gradwire.targets.tree import Document
 from tests.lint.linting import lint
 from tests.lint.oracle_client import Oracle
-from tests.lint.pairs_accelerate import FILE_ONLY, ZERO2, ac, fsdp, plugin
+from tests.lint.pairs_accelerate import FILE_ONLY, SAGEMAKER, ZERO2, ac, fsdp, plugin
 from tests.lint.pairs_accelerate import PAIRS as ACCELERATE_PAIRS
 from tests.lint.pairs_deepspeed import ABSENT, PAIRS, ds, warmup
 
@@ -285,6 +285,16 @@ def test_a_nested_key_can_set_another_argument(oracle: Oracle) -> None:
     job = plugin("zero_stage: 2\nnum_processes: 3")
     assert _launched(oracle, job)["num_processes"] == 3
     assert "over the num_processes that is written" in next(each.effect for each in lint(**job) if each.code == "AC102")
+
+
+@pytest.mark.parametrize("kind", ["'NO'", "NO", "DATA_PARALLEL"])
+def test_nothing_is_launched_on_sagemaker(oracle: Oracle, kind: str) -> None:
+    job = {"accelerate": SAGEMAKER + f"distributed_type: {kind}\n"}
+    answer = oracle.ask("accelerate", text=job["accelerate"])
+    found = [each for each in lint(**job) if each.code == "AC213"]
+    assert not answer["ok"] and [each.severity for each in found] == ["error"]
+    named = "num_processes" if kind == "'NO'" else "parallelism_config"
+    assert named in answer["message"] and named in found[0].effect
 
 
 def test_the_last_of_two_equal_keys_wins_in_yaml(oracle: Oracle) -> None:

@@ -72,7 +72,34 @@ def idle_compile_keys(document: Document, job: Job) -> Iterator[Hit]:
         )
 
 
+def no_sagemaker(document: Document, job: Job) -> Iterator[Hit]:
+    """A file for SageMaker, which these versions launch nothing with."""
+    if is_local(document):
+        return
+    member = document.member("distributed_type")
+    refused = member is not None and member.node.data == "NO"
+    yield Hit(
+        at=member.node if refused and member is not None else document.member("compute_environment") or document.root,
+        path="distributed_type" if refused else "compute_environment",
+        message=f"accelerate {job.versions.accelerate} launches nothing on SageMaker",
+        effect="the loader adds num_processes: 1 to this file and then refuses it as an unknown key"
+        if refused
+        else "accelerate launch ends in a traceback: 'SageMakerConfig' object has no attribute 'parallelism_config'",
+        fix="start the job with SageMaker's own SDK, or launch with accelerate 1.10 or older",
+    )
+
+
 RULES = (
+    Rule(
+        code="AC213",
+        name="no-sagemaker",
+        severity="error",
+        reads="accelerate",
+        check=no_sagemaker,
+        since="1.11.0",
+        url="https://github.com/huggingface/accelerate/pull/3837",
+        summary="A file for SageMaker, with which the launcher ends in an error whatever it says.",
+    ),
     Rule(
         code="AC212",
         name="idle-compile-key",

@@ -33,7 +33,7 @@ def yaml_words(document: Document, job: Job) -> Iterator[Hit]:
         ):
             continue
         if each.path == "distributed_type" and document.value("compute_environment") == "AMAZON_SAGEMAKER":
-            continue  # Here 'NO' in quotes is what fails: the loader then adds a num_processes that it refuses itself.
+            continue  # Nothing is launched there either way: AC213.
         word = "no" if each.member.name == "mixed_precision" else "NO"
         written = document.text[each.member.node.start : each.member.node.end]
         effect, works = _boolean_effect(document, each)
