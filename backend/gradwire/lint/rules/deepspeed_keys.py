@@ -215,7 +215,7 @@ def replaced_values(document: Document, job: Job) -> Iterator[Hit]:
             )
         if misfit.outcome != "replaced":
             continue
-        if "x-else" in (each.spec or {}):
+        if "x-else" in each.says:
             yield Hit(
                 at=each.member.node,
                 path=each.path,
