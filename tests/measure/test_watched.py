@@ -103,7 +103,7 @@ def log(
 ) -> RankLog:
     return RankLog(
         start=start(rank, world_size),
-        steps=[step(number, took, **counts) for number, took in enumerate(seconds, start=1)],
+        steps=[step(number, took, **counts).seen() for number, took in enumerate(seconds, start=1)],
         facts=facts(joules_device=str(rank)),
     )
 
@@ -147,7 +147,8 @@ def test_the_workload_is_what_was_seen_and_the_same_at_each_size(measured: Calla
 
 def test_a_part_that_was_excluded_is_reported_and_in_no_step(measured: Callable[..., Any]) -> None:
     steps = [step(1, 5.0, excluded=90.0), step(2, 1.0, excluded=7.0), step(3, 1.0, input_wait=1.0)]
-    found = measured(RankLog(start=start(world_size=1), steps=steps, facts=facts()))
+    seen = [each.seen() for each in steps]
+    found = measured(RankLog(start=start(world_size=1), steps=seen, facts=facts()))
     assert found.steps.excluded_seconds == 7.0
     assert found.step_seconds.each == [5.0, 1.0, 2.0]
     assert (found.time_split.input_wait, found.time_split.compute) == (0.5, 1.0)
@@ -170,7 +171,10 @@ def test_a_machine_that_slept_spoils_no_figure(measured: Callable[..., Any]) -> 
 
 
 def test_a_killed_rank_ends_the_run_at_the_last_step_that_all_finished(measured: Callable[..., Any]) -> None:
-    logs = [log(0, [1.0] * 4), RankLog(start=start(1), steps=[step(1, 1.0), step(2, 1.0)], facts=None)]
+    logs = [
+        log(0, [1.0] * 4),
+        RankLog(start=start(1), steps=[step(number, 1.0).seen() for number in (1, 2)], facts=None),
+    ]
     assert [each.step for each in finished_steps(logs, after=0)] == [1, 2]
     assert finished_steps(logs, after=1)[0].tokens == 120
     found = measured(*logs)
@@ -300,7 +304,7 @@ def test_what_a_rank_writes_is_read_while_it_grows(tmp_path: Path) -> None:
     with file.open("ab") as torn:
         torn.write(b'{"type":"step","st')
     for _ in range(2):
-        assert reader.read() == [RankLog(start=start(), steps=[step(1, 1.0)], facts=facts(notes=["old"]))]
+        assert reader.read() == [RankLog(start=start(), steps=[step(1, 1.0).seen()], facts=facts(notes=["old"]))]
     os.truncate(file, file.stat().st_size - len(b'{"type":"step","st'))
     writer.write(facts(notes=["new"]))
     assert reader.read()[0].facts == facts(notes=["new"])

@@ -53,10 +53,25 @@ class RankStep(Struct, frozen=True, kw_only=True, tag="step"):
     tokens: int | None
     slots: int | None
 
-    @property
-    def parts(self) -> StepParts:
-        """What the step's seconds were spent on."""
-        return split_step(self.marks, self.seconds)
+    def seen(self) -> SeenStep:
+        """Return the step as a measurement needs it."""
+        return SeenStep(
+            parts=split_step(self.marks, self.seconds),
+            passes=self.passes,
+            samples=self.samples,
+            tokens=self.tokens,
+            slots=self.slots,
+        )
+
+
+class SeenStep(Struct, frozen=True, kw_only=True, gc=False):
+    """One finished step: what its seconds were spent on, and its counts. Runs have millions of them, so it is small."""
+
+    parts: StepParts
+    passes: int
+    samples: int | None
+    tokens: int | None
+    slots: int | None
 
 
 class RankShape(Struct, frozen=True, kw_only=True):
@@ -109,7 +124,7 @@ class RankLog(Struct, frozen=True, kw_only=True):
     """One rank's file so far; `facts` None: it got no further than its first line."""
 
     start: RankStart
-    steps: list[RankStep]
+    steps: list[SeenStep]
     facts: RankFacts | None
 
 
@@ -164,6 +179,6 @@ def _grown(log: RankLog | None, lines: Sequence[RankStart | RankStep | RankFacts
         if not isinstance(start, RankStart):
             raise msgspec.ValidationError("the first line of a rank's file says which rank it is")
         log = RankLog(start=start, steps=[], facts=None)
-    log.steps.extend(line for line in lines if isinstance(line, RankStep))
+    log.steps.extend(line.seen() for line in lines if isinstance(line, RankStep))
     facts = [line for line in lines if isinstance(line, RankFacts)]
     return msgspec.structs.replace(log, facts=facts[-1]) if facts else log
