@@ -73,6 +73,22 @@ def test_own_script_ends_the_command(run_here: Run) -> None:
     assert run_here(*line.split()).document["command"][-4:] == ["train.py", "--json", "--epochs", "2"]
 
 
+@pytest.mark.parametrize(
+    ("backend", "words", "said"),
+    [
+        ("native", "--resume nothing", "nothing: no such folder; --resume names"),
+        ("deepspeed", "--save-every 3", "Gradwire saves the runs of its native backend"),
+        ("native", "--save-every 3 -- train.py", "in a script of your own use accelerator.save_state"),
+    ],
+)
+def test_checkpoints_that_cannot_be_are_refused_before_the_start(
+    run_here: Run, backend: str, words: str, said: str
+) -> None:
+    refused = run_here("launch", "cpu/ddp", "--backend", backend, *words.split())
+    assert refused.exit_code == 2
+    assert said in refused.err
+
+
 @pytest.mark.parametrize("backend", ["native", "accelerate", "deepspeed"])
 def test_several_machines_have_rank_and_meeting_point(run_here: Run, backend: str) -> None:
     line = f"lower zero1 --backend {backend} --dry-run --json --num-nodes 2 --node-rank 1 --rdzv node0:29511"

@@ -57,18 +57,18 @@ def test_a_key_that_repeats_the_recipe_is_taken() -> None:
         (
             "deepspeed",
             {DEEPSPEED: {"gradient_clipping": 2.0}, "training.gradient_clip": 1.0},
-            r"gradient_clipping is 2\.0, but training\.gradient_clip makes it 1\.0",
+            r"is 2\.0, but training\.gradient_clip makes it 1\.0; nearest: gradient_clipping left out, so",
         ),
         ("deepspeed", {DEEPSPEED: {"zero_optimization": {"stage": 1}}}, r"stage is 1, but parallelism\.data\.strategy"),
         (
             "deepspeed",
             {DEEPSPEED: {"zero_optimization": True}},
-            r"is True, but zero_optimization\.stage",
+            r"is true, but zero_optimization\.stage",
         ),
         ("deepspeed", {DEEPSPEED: {"optimizer": {"params": {"lr": 1.0}}}}, r"but training\.learning_rate makes it"),
         ("deepspeed", {DEEPSPEED: {"steps_per_print": "auto"}}, "only other libraries fill in"),
         ("deepspeed", {DEEPSPEED: {"steps_per_print": float("inf")}}, "which JSON cannot say"),
-        ("deepspeed", {DEEPSPEED: {"zero_optimization": {"stage": True}}, STRATEGY: "zero1"}, "stage is True, but"),
+        ("deepspeed", {DEEPSPEED: {"zero_optimization": {"stage": True}}, STRATEGY: "zero1"}, "stage is true, but"),
         ("deepspeed", {DEEPSPEED: {"zero_optimization.stage": 3}}, r"zero_optimization\.stage: no key of deepspeed"),
         (
             "deepspeed",

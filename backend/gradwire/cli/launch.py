@@ -119,8 +119,14 @@ def _checkpoint_words(arguments: argparse.Namespace) -> list[str]:
     """Return what tells gradwire.train to save and to resume; other verbs that start runs have no such options."""
     options = vars(arguments)
     save_every, resume = options.get("save_every"), options.get("resume")
-    if options.get("program") is not None and (save_every or resume):
-        raise UsageError("--save-every and --resume are for gradwire.train; a script of your own saves by itself")
+    if save_every or resume:
+        own = "in a script of your own use accelerator.save_state or DeepSpeed's save_checkpoint"
+        if options.get("program") is not None:
+            raise UsageError(f"--save-every and --resume are for gradwire.train; {own}")
+        if arguments.backend != "native":
+            raise UsageError(f"--save-every and --resume: Gradwire saves the runs of its native backend; {own}")
+    if resume is not None and not resume.is_dir():
+        raise UsageError(f"{resume}: no such folder; --resume names that of a run with --save-every, on every machine")
     words = [] if save_every is None else ["--save-every", str(save_every)]
     return words if resume is None else [*words, "--resume", str(resume.resolve())]
 

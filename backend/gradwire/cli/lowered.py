@@ -78,7 +78,7 @@ def say_fields(report: LoweringReport, *, verbose: bool) -> None:
     elif report.defaults:
         say(f"hidden defaults of the backend, overwritten: {len(report.defaults)} (--verbose lists them)")
     if report.extras:
-        say(wrapped(f"from backends.{report.backend}: {', '.join(report.extras)}", indent=2, first=""))
+        say(wrapped(f"from the recipe's backends: {', '.join(report.extras)}", indent=2, first=""))
 
 
 def say_reread(report: LoweringReport) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradwire.lowering.fields import Refusal
+from gradwire.recipe.show import show_value
 
 # What the recipe decides, by dotted key of the target file: (recipe field, value in the target's spelling).
 Decided = Mapping[str, tuple[str, Any]]
@@ -97,7 +98,7 @@ def _complaints_of_value(key: str, value: Any, target: Target) -> Iterator[_Comp
     else:
         # A plain value in place of a section would wipe out what the recipe decides in it.
         field, decided = target.decided[below]
-        yield _without((key,), f"{key} is {value!r}, but {below} is {decided!r} by {field}")
+        yield _without((key,), f"{key} is {show_value(value)}, but {below} is {show_value(decided)} by {field}")
 
 
 def _complaints_below(key: str, section: Mapping[str, Any], target: Target) -> Iterator[_Complaint]:
@@ -120,8 +121,8 @@ def _contradictions(path: tuple[str, ...], value: Any, target: Target) -> Iterat
         field, decided = target.decided[key]
         # True equals 1 in Python, but not to every loader.
         if value != decided or isinstance(value, bool) != isinstance(decided, bool):
-            limit = f"{key} is {value!r}, but {field} makes it {decided!r}"
-            yield _Complaint(path=path, limit=limit, nearest=f"{key}: {decided!r} (change {field})")
+            limit = f"{key} is {show_value(value)}, but {field} makes it {show_value(decided)}"
+            yield _Complaint(path=path, limit=limit, nearest=f"{key} left out, so that {field} alone decides it")
 
 
 def _unknown(path: tuple[str, ...], known: Set[str], place: str) -> _Complaint:
