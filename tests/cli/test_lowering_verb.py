@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,22 @@ def test_value_that_is_read_back_differently_is_a_failure(
     assert said.exit_code == 1
     assert "the loader reads other values than planned: gradient_clipping is 0.5, not 1.0" in said.err
     assert json.loads((tmp_path / "out" / "lowering.json").read_text())["reread"]["status"] == "different"
+
+
+@pytest.mark.parametrize("backend", ["native", "accelerate", "deepspeed", "trainer"])
+def test_lowering_works_without_the_libraries_and_says_that_nothing_was_read_back(
+    run_here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    hidden = tmp_path / "hidden"
+    for library in ("torch", "accelerate", "deepspeed", "transformers", "numpy", "psutil"):
+        (hidden / library).mkdir(parents=True)
+        text = f"raise ModuleNotFoundError(\"No module named '{library}'\", name='{library}')\n"
+        (hidden / library / "__init__.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(hidden), os.environ.get("PYTHONPATH", "")]))
+    said = run_here("lower", "cpu/ddp", "--backend", backend, "--out", "out", "--json")
+    assert said.exit_code == 0, said.err
+    reread = said.document["report"]["reread"]
+    assert (reread["status"], "is not installed here" in reread["reason"]) == ("skipped", True)
 
 
 def test_lossy_lowering_says_what_was_lost(run_here: Run) -> None:

@@ -75,6 +75,16 @@ def test_folder_for_another_world_is_refused(tmp_path: Path) -> None:
         from_recipe(tmp_path)
 
 
+def test_what_the_launcher_was_told_beside_the_recipe_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
+    monkeypatch.setenv("ACCELERATE_DYNAMO_BACKEND", "INDUCTOR")
+    with pytest.raises(EnvironmentNotFit) as caught:
+        from_recipe("cpu/ddp")
+    first, second = str(caught.value).splitlines()
+    assert "told mixed_precision bf16, and the recipe makes it no: leave it out there, and set training.prec" in first
+    assert "told dynamo_backend inductor" in second
+
+
 def test_fsdp_on_cpu_is_refused(tmp_path: Path) -> None:
     write_plan(tmp_path, "accelerate", "training.num_gpus=1", "parallelism.data.strategy=fsdp")
     with pytest.raises(EnvironmentNotFit, match="fsdp through Accelerate needs CUDA devices"):

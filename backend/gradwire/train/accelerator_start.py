@@ -81,6 +81,32 @@ def _check_launch(plan: Plan) -> None:
             f"accelerate launch was given a config for {'DEEPSPEED' if asked_for_deepspeed else 'FSDP'}, but the "
             f"plan's strategy is {strategy}; use the accelerate.yaml that was generated with the plan"
         )
+    _check_options(plan)
+
+
+def _check_options(plan: Plan) -> None:
+    """Refuse what a file or a flag of the launcher asks for and the plan's own settings would override unsaid."""
+    training = plan.recipe.training
+    decided = (
+        ("mixed_precision", "ACCELERATE_MIXED_PRECISION", _mixed_precision(plan.recipe), "training.precision"),
+        (
+            "dynamo_backend",
+            "ACCELERATE_DYNAMO_BACKEND",
+            training.compile_backend if training.compile else "no",
+            "training.compile",
+        ),
+    )
+    wrong = []
+    for option, variable, planned, key in decided:
+        asked = os.environ.get(variable, "no").lower()
+        # "no" is also what the launcher exports where nobody said anything.
+        if asked not in ("no", planned.lower()):
+            wrong.append(
+                f"accelerate launch was told {option} {asked}, and the recipe makes it {planned}: "
+                f"leave it out there, and set {key} in the recipe"
+            )
+    if wrong:
+        raise EnvironmentNotFit("\n".join(wrong))
 
 
 def _check_world(plan: Plan, accelerator: Any) -> None:

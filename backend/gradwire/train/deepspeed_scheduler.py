@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
 from gradwire.documents.recipe_schema import Training
 from gradwire.recipe.learning_rate import decay_end, planned_learning_rate
 
@@ -31,6 +29,8 @@ def file_learning_rates(
 
     `learning_rate` is the optimizer's in the file; `scheduler` and `params` are the file's own, None without one.
     """
+    # Read back where torch is missing too, where it is only said that nothing was.
+    import torch
     from deepspeed.runtime import lr_schedules
 
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=learning_rate)

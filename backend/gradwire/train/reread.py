@@ -24,8 +24,6 @@ from gradwire.plan import check_plan
 from gradwire.reading import read_regular
 from gradwire.train.deepspeed_config import AUTOCAST_TYPES, LOADER_ERRORS, Pairs, deepspeed_pairs
 from gradwire.train.dynamo_config import dynamo_pairs
-from gradwire.train.fsdp_config import fsdp_pairs
-from gradwire.train.trainer_config import trainer_pairs
 
 _LARGEST_BYTES = 4 * 2**20
 _DISTRIBUTED_TYPES = {"fsdp": "FSDP", "zero1": "DEEPSPEED", "zero2": "DEEPSPEED", "zero3": "DEEPSPEED"}
@@ -45,15 +43,19 @@ def reread(folder: Path) -> Reread:
                 loader = f"deepspeed {version('deepspeed')} DeepSpeedConfig"
                 pairs = list(deepspeed_pairs(plan, str(folder / DEEPSPEED_FILE), has_optimizer=True))
             case "trainer":
+                # It imports torch, which need not be here; so does what reads FSDP's settings.
+                from gradwire.train.trainer_config import trainer_pairs
+
                 loader = f"transformers {version('transformers')} TrainingArguments"
                 pairs = [*_torchrun_pairs(plan, report), *trainer_pairs(plan, folder, report.environment)]
             case "accelerate":
                 loader = f"accelerate {version('accelerate')} accelerate launch"
                 pairs = list(_accelerate_pairs(plan, report, folder))
     except ImportError as error:
+        library = {"native": "torch", "trainer": "transformers"}.get(plan.backend, plan.backend)
         extra = {"trainer": "accelerate"}.get(plan.backend, plan.backend)
         raise EnvironmentNotFit(
-            f"{plan.backend} is not installed here ({error}): pip install 'gradwire[{extra}]'"
+            f"{library} is not installed here ({error}): pip install 'gradwire[{extra}]'"
         ) from error
     except LOADER_ERRORS as error:
         pairs = [("loads", True, f"{type(error).__name__}: {error}")]
@@ -154,6 +156,8 @@ def _accelerate_pairs(plan: Plan, report: LoweringReport, folder: Path) -> Pairs
         case "FSDP":
             environment = launch.prepare_multi_gpu_env(arguments)
             yield from _precision_pairs(plan, environment)
+            from gradwire.train.fsdp_config import fsdp_pairs
+
             yield from fsdp_pairs(plan, environment)
             yield from dynamo_pairs(plan, environment)
         case "NO":
