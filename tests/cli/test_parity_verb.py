@@ -91,5 +91,11 @@ def test_one_backend_alone_is_refused_with_the_reasons(run_here: Run) -> None:
     assert "deepspeed: parallelism.pipeline" in said.err
 
 
+def test_a_machine_that_is_not_fit_for_any_backend_is_no_mistake_of_the_recipe(run_here: Run) -> None:
+    said = run_here("parity", "cpu/ddp", "--num-gpus", "100000")
+    assert said.exit_code == 4
+    assert "parity needs two backends, and 0 can run cpu/ddp here" in said.err
+
+
 def test_a_backend_named_twice_is_refused(run_here: Run) -> None:
     assert "names one twice" in run_here("parity", "cpu/ddp", "--backends", "native,native").err

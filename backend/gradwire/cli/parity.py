@@ -64,6 +64,7 @@ class _Outcome:
     """What came of the runs, which grow."""
 
     runs: list[ParityRun] = field(default_factory=list)
+    left_out: list[GradwireError] = field(default_factory=list)
     measurements: dict[str, Measurement] = field(default_factory=dict)
 
 
@@ -109,7 +110,10 @@ def _run_in(folder: Path, loaded: LoadedRecipe, arguments: argparse.Namespace) -
     lowered = list(_lower_all(folder, loaded, arguments, outcome))
     if len(lowered) < 2:
         reasons = "".join(f"\n  {run.backend}: {run.reason}" for run in outcome.runs)
-        raise UsageError(f"parity needs two backends, and {len(lowered)} can run {loaded.name} here:{reasons}")
+        # Another machine would do where it is the machine that stands in the way.
+        able = len(lowered) + sum(isinstance(error, EnvironmentNotFit) for error in outcome.left_out)
+        kind = EnvironmentNotFit if able >= 2 else UsageError
+        raise kind(f"parity needs two backends, and {len(lowered)} can run {loaded.name} here:{reasons}")
     for number, each in enumerate(lowered, start=1):
         _train(each, f"[{number}/{len(lowered)}] {each.plan.backend}", arguments, outcome)
     parity = _build(loaded, lowered[0].plan, arguments, outcome)
@@ -138,6 +142,7 @@ def _lower_all(
         except (CannotLower, EnvironmentNotFit) as error:
             if arguments.backends:
                 raise
+            outcome.left_out.append(error)
             outcome.runs.append(_without_measurement(backend, "left-out", error, None))
         else:
             yield _Lowered(plan=plan, artifact=artifact, folder=place)
