@@ -59,6 +59,10 @@ def test_version_is_the_packages(run_here: Run) -> None:
     ("line", "expected"),
     [
         ("lanch", "there is no verb 'lanch' (did you mean launch?)"),
+        ("list", "there is no verb 'list' (did you mean presets?)"),
+        ("help launch", "(gradwire VERB --help says what one does)"),
+        ("launch cpu/ddp train.py --backend native", "a script of your own stands at the end, after `--`"),
+        ("compare cpu/ddp --num-gpus 1, 2", "'1,': something is missing beside a comma"),
         ("lower cpu/ddp --bakend native --dry-run", "unknown option --bakend (did you mean --backend?)"),
         ("lower cpu/ddp --backend deepsped --dry-run", "there is no backend 'deepsped' (did you mean deepspeed?)"),
         ("compare cpu/ddp --backends native,acelerate --num-gpus 1", "(did you mean accelerate?)"),

@@ -18,6 +18,7 @@ from gradwire.cli.options import (
     add_recipe,
     add_several_runs,
     backend_list,
+    comma_list,
     folder_path,
     positive_integer,
     refuse_twins,
@@ -167,6 +168,6 @@ def _finish(
 
 
 def _sizes(text: str) -> list[int]:
-    sizes = [positive_integer(word.strip()) for word in text.split(",")]
+    sizes = [positive_integer(word) for word in comma_list(text)]
     refuse_twins(sizes, text)
     return sizes

@@ -179,9 +179,17 @@ def backend_name(text: str) -> str:
 
 def backend_list(text: str) -> list[str]:
     """Return `text`, names of backends with commas between them, none twice."""
-    backends = [backend_name(word.strip()) for word in text.split(",")]
+    backends = [backend_name(word) for word in comma_list(text)]
     refuse_twins(backends, text)
     return backends
+
+
+def comma_list(text: str) -> list[str]:
+    """Return the words between the commas of `text`; one that is empty is mostly a space, where the shell cut it."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise argparse.ArgumentTypeError(f"{text!r}: something is missing beside a comma; write no spaces: A,B")
+    return words
 
 
 def refuse_twins(values: Sequence[object], text: str) -> None:

@@ -36,6 +36,9 @@ VERBS = {
 }
 """Each verb with its help; its module in gradwire.cli has add_arguments(parser) and run(arguments)."""
 
+# What others call it.
+_MEANT = {"run": "launch", "train": "launch", "list": "presets", "check": "validate", "config": "show"}
+
 # With these, what follows `--` is files, as is usual: a file's name may begin with a dash.
 _FILE_VERBS = ("validate", "lint", "import")
 
@@ -85,7 +88,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     # What `measure` runs is named nowhere.
     _refuse_other_encodings(own if verb == "measure" else words)
     if verb is not None and verb not in VERBS:
-        raise UsageError(f"there is no verb {verb!r}{did_you_mean(verb, VERBS)}; the verbs are {', '.join(VERBS)}")
+        meant = f" (did you mean {_MEANT[verb]}?)" if verb in _MEANT else did_you_mean(verb, VERBS)
+        hint = " (gradwire VERB --help says what one does)" if verb == "help" else meant
+        raise UsageError(f"there is no verb {verb!r}{hint}; the verbs are {', '.join(VERBS)}")
     parser, subparsers = build_parser([] if verb is None else [verb])
     if verb is not None:
         # Before argparse looks: it would complain of what is missing before what is misspelt.
@@ -96,7 +101,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     if verb is None:
         raise UsageError(f"a verb is missing\n\n{parser.format_help()}")
     if unknown:
-        subparsers[verb].error(f"unexpected argument: {' '.join(unknown)}")
+        takes_script = hasattr(arguments, "program") and any(word.endswith(".py") for word in unknown)
+        hint = "; a script of your own stands at the end, after `--`" if takes_script else ""
+        subparsers[verb].error(f"unexpected argument: {' '.join(unknown)}{hint}")
     if program is not None and not hasattr(arguments, "program"):
         raise UsageError(f"gradwire {verb} takes no script after `--`; lower, launch and measure do")
     if program is not None:
