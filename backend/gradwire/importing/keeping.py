@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gradwire.errors import CannotLower, RefusedField
-from gradwire.importing.lowered import Target, lower_for, nested, read_lowered, recipe_of
+from gradwire.importing.lowered import Target, lower_for, read_lowered, recipe_of
 from gradwire.targets.accelerate_effective import accelerate_default
 from gradwire.targets.comparable import differing
 from gradwire.targets.deepspeed_effective import default_of
@@ -120,8 +120,3 @@ def _fits(value: Any) -> bool:
     if isinstance(value, list):
         return all(_fits(each) for each in value)
     return not isinstance(value, int) or -(2**63) <= value < 2**63
-
-
-def as_document(values: Values) -> dict[str, Any]:
-    """Return the recipe's values as nested mappings."""
-    return nested(values)

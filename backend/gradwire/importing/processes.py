@@ -19,7 +19,7 @@ _SPLITS = ("sequence_parallel_size", "tensor_parallel.autotp_size")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Processes:
-    """The size of a job.
+    """The size of a job, each of whose processes reads data of its own.
 
     `launch_words` leads from a key of the Accelerate file to where its value goes and a note; `lower_options` are
     the words that `gradwire lower` needs for it.
@@ -30,11 +30,6 @@ class Processes:
     carried: tuple[Carried, ...]
     launch_words: Mapping[str, tuple[str | None, str | None]]
     lower_options: tuple[str, ...]
-
-    @property
-    def ranks(self) -> int:
-        """Ranks that read different data, which is all of them: see `processes_of`."""
-        return self.world
 
 
 def processes_of(job: Job, accelerate: AccelerateJob | None, deepspeed: Reading | None) -> Processes:

@@ -81,7 +81,7 @@ def _check_accepted(refused: Iterable[Passed]) -> None:
 def _settled_batch(deepspeed: Reading | None, processes: Processes) -> Batch | None:
     if deepspeed is None:
         return None
-    found = batch_of(deepspeed, processes.ranks)
+    found = batch_of(deepspeed, processes.world)
     if isinstance(found, NoBatch):
         source = deepspeed.values.get(found.path)
         place = f"{':'.join(map(str, source.place))} " if source is not None and source.place else ""

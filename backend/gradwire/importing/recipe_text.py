@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gradwire.importing.engine import Imported
-from gradwire.importing.keeping import as_document
+from gradwire.importing.lowered import nested
 from gradwire.resources import schema_text
 from gradwire.targets.comments import Comments, Remarks, comments_of
 from gradwire.targets.effective import Effective
@@ -38,7 +38,7 @@ def recipe_text(imported: Imported, documents: Sequence[Document]) -> str:
         lines.append(f"summary: {_scalar(summary)}")
     top = [line for found in comments.values() for line in found.top]
     lines += ["", *(f"# {_clean(line)}" for line in top)] if top else []
-    for name, value in _in_schema_order(as_document(imported.values)).items():
+    for name, value in _in_schema_order(nested(imported.values)).items():
         lines += ["", *_lines({name: value}, (), remarks)]
     return "\n".join(lines) + "\n"
 
