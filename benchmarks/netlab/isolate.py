@@ -17,6 +17,7 @@ _WRAPPER = (
 _AS_OTHER_USER = ("--user", "--map-root-user")
 _TOOLS = ("setpriv", "unshare", "nsenter", "mount", "ip", "tc")
 _SYSTEM_PATHS = "/usr/sbin:/sbin"
+_PATIENCE_SECONDS = 10.0
 _OWN_RUN = ("sh", "-c", 'mount -t tmpfs tmpfs /run && exec "$@"', "sh")
 _TRIAL = """set -e
 ip netns add trial
@@ -53,17 +54,17 @@ def isolation() -> tuple[tuple[str, ...] | None, str]:
     return None, reason
 
 
-def run_isolated(wrapper: Sequence[str], words: Sequence[str], *, patience_seconds: float = 10.0) -> int:
+def run_isolated(wrapper: Sequence[str], words: Sequence[str]) -> int:
     """Run `words` behind `wrapper` and return the exit code; nothing of it survives this process.
 
-    On Ctrl-C the command, which the terminal interrupts too, has `patience_seconds` to end by itself.
+    On Ctrl-C the command, which the terminal interrupts too, has ten seconds to end by itself.
     """
     process = subprocess.Popen([*wrapper, *words], env=tool_environment())
     try:
         return process.wait()
     except KeyboardInterrupt:
         try:
-            return process.wait(patience_seconds)
+            return process.wait(_PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
             return 130
     finally:
