@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -66,11 +67,7 @@ def fastest_product(device: Any, dtype: NumberFormat, threads: int | None, sizes
         if best is not None and flops / best.flops_per_second > _LONGEST_SECONDS:
             break
         one, other = (torch.randn(size, size, device=device, dtype=DTYPES[dtype]) for _ in range(2))
-        product = torch.empty_like(one)
-
-        def multiply(one: Any = one, other: Any = other, product: Any = product) -> None:
-            torch.matmul(one, other, out=product)
-
+        multiply = partial(torch.matmul, one, other, out=torch.empty_like(one))
         rate = flops / _seconds_of(multiply, device)
         if best is None or rate > best.flops_per_second:
             best = MatmulRate(dtype=dtype, threads=threads, size=size, flops_per_second=rate)
@@ -79,7 +76,7 @@ def fastest_product(device: Any, dtype: NumberFormat, threads: int | None, sizes
     return best
 
 
-def _seconds_of(multiply: Callable[[], None], device: Any) -> float:
+def _seconds_of(multiply: Callable[[], object], device: Any) -> float:
     multiply()
     count = 1
     fastest = _group_seconds(multiply, 1, device)
@@ -89,7 +86,7 @@ def _seconds_of(multiply: Callable[[], None], device: Any) -> float:
     return fastest
 
 
-def _group_seconds(multiply: Callable[[], None], count: int, device: Any) -> float:
+def _group_seconds(multiply: Callable[[], object], count: int, device: Any) -> float:
     _wait_for(device)
     began = time.perf_counter()
     for _ in range(count):
