@@ -236,6 +236,21 @@ def test_machines_that_share_a_new_folder_write_it_at_once(tmp_path: Path) -> No
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["out"]
 
 
+def test_a_folder_that_another_machine_makes_while_this_one_looks_is_written_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact, out, look = lowered("native"), tmp_path / "out", Path.is_symlink
+
+    def another_is_faster(path: Path) -> bool:
+        monkeypatch.undo()
+        write_artifact(artifact, out)
+        return look(path)
+
+    monkeypatch.setattr(Path, "is_symlink", another_is_faster)
+    write_artifact(artifact, out)
+    assert {path.name for path in out.iterdir()} == set(artifact.files)
+
+
 def test_the_launch_script_takes_a_free_port_unless_one_is_given(tmp_path: Path) -> None:
     port = Setting(variable="MASTER_PORT", default="20000", is_free_port=True)
     write_artifact(artifact_of("python3", "-c", ECHO, port), tmp_path)

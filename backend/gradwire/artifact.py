@@ -159,7 +159,8 @@ def write_artifact(artifact: Artifact, folder: Path) -> None:
             _replace_files(artifact, folder)
             for name in (_TARGET_FILES & written) - artifact.files.keys():
                 (folder / name).unlink(missing_ok=True)
-        elif folder.is_symlink() or folder.exists():
+        # Asked once more: another machine of the job may have made it in between.
+        elif (folder.is_symlink() or folder.exists()) and not folder.is_dir():
             raise UsageError(f"{folder}: is not a folder; give --out a new path or an existing folder")
         else:
             _make_parents(folder)
