@@ -116,6 +116,9 @@ def main() -> None:
         found["of_another_size"] = other.meter.step_seconds
         found["resumed"] = {"step_seconds": resumed.meter.step_seconds, "timed": resumed.meter.timed}
     (folder / f"found-{trainer.global_rank}.json").write_text(json.dumps(found), encoding="utf-8")
+    # A rank that aborts as Python leaves has the other one ended, which is to have written by then.
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
 
 
 main()

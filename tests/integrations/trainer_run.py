@@ -107,6 +107,9 @@ def main() -> None:
     found["hooks"] = len(model._forward_pre_hooks) - hooks
     rank = os.environ.get("RANK", "0")
     (folder / f"found-{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+    # A rank that aborts as Python leaves has the other one ended, which is to have written by then.
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
 
 
 main()

@@ -20,4 +20,6 @@ for batch in loader:
         accelerator.backward(model(**batch, labels=batch["input_ids"]).loss)
         optimizer.step()
         optimizer.zero_grad()
+# Whoever leaves first may abort as Python leaves, and its launcher would end the other one in its last step.
+accelerator.wait_for_everyone()
 accelerator.end_training()

@@ -4,6 +4,7 @@ import os
 import sys
 
 import torch
+import torch.distributed
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 torch.manual_seed(0)
@@ -30,3 +31,5 @@ trainer = Trainer(
 trainer.train()
 # In one write: torchrun's workers do not buffer, and print writes each word by itself, among those of the other rank.
 os.write(1, f"rank {os.environ.get('RANK')} done\n".encode())
+# Whoever leaves first may abort as Python leaves, and its launcher would end the other one before it said so.
+torch.distributed.barrier()
