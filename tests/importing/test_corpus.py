@@ -189,5 +189,7 @@ def _handed_over(job: Job, oracle: Oracle) -> dict[str, Any]:
     value: dict[str, Any] = {"gradient_accumulation_steps": 1, **filled["value"]}
     if config.get("train_batch_size") == "auto":
         # The Trainer multiplies by its own world size, which is 1 here.
-        del value["train_batch_size"]
+        per_rank = value.pop("train_batch_size")
+        if "train_micro_batch_size_per_gpu" not in config:
+            value["train_batch_size"] = per_rank * (job.facts.num_processes or 1)
     return value

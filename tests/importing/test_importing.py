@@ -262,6 +262,12 @@ def test_a_number_in_the_place_of_a_name_is_taken_under_a_key_without_its_prefix
     assert recipes[0] == recipes[1] and recipes[0].parallelism.data.fsdp.reshard_after_forward is False
 
 
+@pytest.mark.parametrize("word", ["true", "false", "no"])
+def test_what_a_tpu_alone_reads_keeps_nothing_from_being_imported(word: str) -> None:
+    _, entries, _ = import_(job(accelerate=f"distributed_type: MULTI_GPU\nnum_processes: 2\ndowncast_bf16: {word}\n"))
+    assert entries["downcast_bf16"].outcome == "idle"
+
+
 def test_a_section_sets_arguments_of_the_launcher_that_it_does_not_know() -> None:
     text = "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n  num_processes: 4\nnum_processes: 2\n"
     recipe, entries, _ = import_(job(accelerate=text))

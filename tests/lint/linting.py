@@ -15,7 +15,8 @@ from gradwire.targets.tree import Document, Kind
 def document(config: dict[str, Any] | str, *, kind: Kind, name: str = "") -> Document:
     """A configuration as a document: a mapping is written as JSON, a text is read as it stands."""
     text = config if isinstance(config, str) else json.dumps(config, indent=1)
-    source = name or {"deepspeed": "ds.json", "accelerate": "accelerate.yaml", "trainer": "trainer.json"}[kind]
+    arguments = "trainer.yaml" if isinstance(config, str) else "trainer.json"
+    source = name or {"deepspeed": "ds.json", "accelerate": "accelerate.yaml", "trainer": arguments}[kind]
     parsed = parse_document(text, source=source, kind=kind)
     assert isinstance(parsed, Document), parsed
     return parsed
@@ -25,7 +26,7 @@ def lint(
     deepspeed: dict[str, Any] | str | None = None,
     *,
     accelerate: str | None = None,
-    trainer: dict[str, Any] | None = None,
+    trainer: dict[str, Any] | str | None = None,
     facts: LaunchFacts | None = None,
     versions: Versions | None = None,
 ) -> tuple[Finding, ...]:

@@ -138,6 +138,10 @@ PAIRS: dict[str, tuple[Job, Job]] = {
         {"accelerate": SAGEMAKER + "distributed_type: 'NO'\n"},
         {"accelerate": SAGEMAKER + "distributed_type: 'NO'\n", "versions": Versions(accelerate="1.10.1")},
     ),
+    "TR207": (
+        {"trainer": "output_dir: o\nlearning_rate: 1e-5\n"},
+        {"trainer": "output_dir: o\nlearning_rate: 1.0e-5\n"},
+    ),
     "TR206": ({"trainer": {"ddp_backend": "gloo"}}, {"trainer": {"ddp_backend": "gloo", "use_cpu": True}}),
     "TR205": ({"trainer": TRAINER | {"evaluation_strategy": "no"}}, {"trainer": TRAINER | {"eval_strategy": "no"}}),
     "AC311": (

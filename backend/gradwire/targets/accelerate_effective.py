@@ -159,7 +159,9 @@ def _taken_for(name: str, spec: Spec, value: Any) -> Any:
     """Return a value as Accelerate takes it, or _MISFIT where it does not fit."""
     kinds = types_of(spec)
     if spec.get("x-word") and isinstance(value, bool):
-        word = {"distributed_type": "NO", "downcast_bf16": False}.get(name, _MISFIT)
+        if name == "downcast_bf16":
+            return value
+        word = {"distributed_type": "NO"}.get(name, _MISFIT)
         return word if not value else _MISFIT
     if name in _NUMBERED and str(value).isdigit():
         names = _NUMBERED[name]

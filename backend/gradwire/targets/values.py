@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Literal
 
 from gradwire.targets.schema import Spec
@@ -219,3 +220,15 @@ def _plain_enum(spec: Spec, value: Any, expected: str) -> Misfit | None:
         if value.lower() in folded:
             return None
     return Misfit(outcome="refused", expected=expected)
+
+
+def written_number(text: str) -> str | None:
+    """A number as every version of YAML reads it, of a text such as 1e-4; None where it is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    # nan, and 1e400, which no float holds, cannot be written in another way.
+    if not math.isfinite(number):
+        return None
+    return str(int(number)) if number.is_integer() else f"{Decimal(text.strip()):f}"

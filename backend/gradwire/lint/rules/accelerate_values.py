@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any
 
 from gradwire.lint.edits import quoted, replace_value
@@ -13,7 +11,7 @@ from gradwire.lint.rule import Hit, Rule, shown
 from gradwire.targets.job import Job
 from gradwire.targets.schema import Spec, Visit, section_of, value_of, visit
 from gradwire.targets.tree import Document
-from gradwire.targets.values import describe, in_range, types_of
+from gradwire.targets.values import describe, in_range, types_of, written_number
 
 TRUTH_WORDS = frozenset({"y", "yes", "t", "true", "on", "1", "n", "no", "f", "false", "off", "0"})
 """What accelerate.utils.str_to_bool takes, in any case."""
@@ -64,9 +62,8 @@ def _boolean_effect(document: Document, each: Visit) -> tuple[str, bool]:
 def numbers_as_text(document: Document, job: Job) -> Iterator[Hit]:
     """1e-4 and its like, which YAML 1.1 reads as text."""
     for each in visit(document):
-        if _is_scientific_text(document, each):
-            number = float(each.member.node.data)
-            text = str(int(number)) if number.is_integer() else f"{Decimal(each.member.node.data.strip()):f}"
+        text = _scientific_text(document, each)
+        if text is not None:
             yield Hit(
                 at=each.member.node,
                 path=each.path,
@@ -78,11 +75,12 @@ def numbers_as_text(document: Document, job: Job) -> Iterator[Hit]:
             )
 
 
-def _is_scientific_text(document: Document, each: Visit) -> bool:
+def _scientific_text(document: Document, each: Visit) -> str | None:
+    """How to write the number that YAML reads as text, or None where it reads no number so."""
     value = each.member.node.data
     if document.syntax != "yaml" or not isinstance(value, str) or each.member.node.quoted or value.strip().isdigit():
-        return False
-    return bool({"integer", "number"} & set(types_of(each.says))) and _as_number(value) is not None
+        return None
+    return written_number(value) if {"integer", "number"} & set(types_of(each.says)) else None
 
 
 def _stops_at_text(document: Document, each: Visit) -> bool:
@@ -93,22 +91,17 @@ def _stops_at_text(document: Document, each: Visit) -> bool:
     return _is_active(document, each) and "number" not in types_of(each.says)
 
 
-def _as_number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    # nan, and 1e400, which no float holds, cannot be written in another way.
-    return number if math.isfinite(number) else None
-
-
 def wrong_values(document: Document, job: Job) -> Iterator[Hit]:
     """Values that stop the launcher or a plugin, and values that nothing checks."""
     for each in visit(document):
         spec, value = each.spec, each.member.node.data
         if spec is None or spec.get("x-lax") or spec.get("x-inert") or (spec.get("x-word") and isinstance(value, bool)):
             continue
-        if _is_scientific_text(document, each) or not _is_read(document, each) or _fits(document, each, spec, value):
+        if (
+            _scientific_text(document, each) is not None
+            or not _is_read(document, each)
+            or _fits(document, each, spec, value)
+        ):
             continue
         effect, severity = _effect(document, each, spec, value)
         text = _intended(spec, value)
@@ -254,7 +247,7 @@ def _plugin_effect(document: Document, each: Visit, spec: Spec, value: Any) -> t
         return "DeepSpeed takes it and does not clip", "warning"
     text = str(value).strip()
     kinds = set(types_of(spec))
-    if isinstance(value, str) and {"integer", "number"} & kinds and _as_number(text) is not None:
+    if isinstance(value, str) and {"integer", "number"} & kinds and written_number(text) is not None:
         compared = name in ("parallelism_config_cp_size", "parallelism_config_sp_size")
         whole = "number" in kinds or text.isdigit()
         if whole and not compared and in_range(spec, float(text)):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gradwire.lint.edits import replace_value
 from gradwire.lint.rule import Hit, Rule, shown
 from gradwire.targets.deepspeed_readings import number
 from gradwire.targets.filling import fill
 from gradwire.targets.job import Job
 from gradwire.targets.tree import Document
+from gradwire.targets.values import written_number
 
 REMOVED: dict[str, str | None] = {
     "adafactor": "optim",
@@ -101,7 +103,40 @@ def gloo_without_use_cpu(document: Document, job: Job) -> Iterator[Hit]:
     )
 
 
+_NUMBERS = (
+    *("learning_rate", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "max_grad_norm"),
+    *("num_train_epochs", "max_steps", "warmup_steps", "label_smoothing_factor"),
+    *("logging_steps", "save_steps", "eval_steps"),
+)
+
+
+def numbers_as_text(document: Document, job: Job) -> Iterator[Hit]:
+    """1e-5 and its like, which YAML 1.1 reads as text."""
+    for name in _NUMBERS if document.syntax == "yaml" else ():
+        member = document.member(name)
+        text = member.node.data if member is not None and not member.node.quoted else None
+        written = written_number(text) if isinstance(text, str) else None
+        if member is not None and written is not None:
+            yield Hit(
+                at=member.node,
+                path=name,
+                message=f"{name}: {text} is text in YAML 1.1, not a number",
+                effect="transformers reads the file with YAML 1.1 and keeps the text, at which the run stops; a script "
+                "that reads it with YAML 1.2 or OmegaConf gets the number",
+                fix=f"write {written}",
+                edits=replace_value(member, written),
+            )
+
+
 RULES = (
+    Rule(
+        code="TR207",
+        name="number-as-text",
+        severity="warning",
+        reads="trainer",
+        check=numbers_as_text,
+        summary="A number in a YAML of arguments that is text: 1e-5 for 1.0e-5.",
+    ),
     Rule(
         code="TR206",
         name="gloo-without-use-cpu",
