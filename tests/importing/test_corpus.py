@@ -133,6 +133,8 @@ def _ranks(started: dict[str, Any]) -> dict[str, Any]:
     environment = started["environment"]
     version = environment.get("FSDP_VERSION", "1")
     idle = {"1": ("FSDP_RESHARD_AFTER_FORWARD",), "2": ("FSDP_SHARDING_STRATEGY", "FSDP_BACKWARD_PREFETCH")}[version]
+    if environment.get("FSDP_AUTO_WRAP_POLICY") != "SIZE_BASED_WRAP":
+        idle = (*idle, "FSDP_MIN_NUM_PARAMS")
     settings = {
         key: value.lower()
         for key, value in environment.items()
@@ -184,6 +186,9 @@ def _handed_over(job: Job, oracle: Oracle) -> dict[str, Any]:
     betas = document.value("optimizer.params.betas")
     if isinstance(betas, list):
         arguments |= {"adam_beta1": betas[0], "adam_beta2": betas[1]}
+    warmup = document.value("scheduler.params.warmup_num_steps")
+    if isinstance(warmup, int):
+        arguments["warmup_steps"] = warmup
     filled = oracle.ask("fill", config=config, arguments=arguments)
     assert filled["ok"], (document.source, filled)
     value: dict[str, Any] = {"gradient_accumulation_steps": 1, **filled["value"]}

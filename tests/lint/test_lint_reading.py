@@ -177,6 +177,8 @@ def test_the_kind_of_a_file_is_seen_in_its_keys() -> None:
         ('{"output_dir": "o", "learning_rate": 1e-4}', "x.json", "trainer"),
         ('{"fsdp": "full_shard", "fsdp_config": {"fsdp_version": 2}}', "x.json", "trainer"),
         ("num_processes: 2\n", "x.yaml", "accelerate"),
+        # Names of a recipe's sections, which hold no words.
+        ("model: gpt2\ndata: corpus.csv\nlearning_rate: 0.1\n", "x.yaml", "trainer"),
         # No argument of the Trainer: that one is text or a list.
         ("strategy: fsdp\nfsdp:\n  cpu_offload: false\n", "x.yaml", "accelerate"),
     ):

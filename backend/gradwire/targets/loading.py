@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from gradwire.reading import read_text
 from gradwire.resources import schema_text
 from gradwire.targets.hjson_text import TextError, parse_hjson
 from gradwire.targets.schema import load_schema
-from gradwire.targets.tree import Document, Kind, Node, Repeat, Syntax
+from gradwire.targets.tree import Document, Kind, Member, Node, Repeat, Syntax
 from gradwire.targets.yaml_text import parse_yaml
 
 MAX_BYTES = 1024 * 1024
@@ -111,19 +111,24 @@ def kind_of(names: Iterable[str], syntax: Syntax) -> Kind:
     return next(kind for kind, score in scores.items() if score == best)
 
 
-def _not_a_configuration(names: Iterable[str]) -> str | None:
-    if "format_version" in names:
+def _not_a_configuration(members: Mapping[str, Member]) -> str | None:
+    if "format_version" in members:
         return "is a document that Gradwire wrote, not a configuration file"
-    if is_recipe(names):
+    if is_recipe(members):
         return "is a recipe: `gradwire validate` checks it, `gradwire lower` makes configuration files of it"
     return None
 
 
-def is_recipe(names: Iterable[str]) -> bool:
-    """Say whether a file with these keys at its top level is a recipe, with a key of another program's at most."""
-    written = set(names)
-    own = len(written & json.loads(schema_text("recipe"))["properties"].keys())
-    return own > 0 and own >= max(_known_keys(written).values())
+def is_recipe(members: Mapping[str, Member]) -> bool:
+    """Say whether a file with these keys at its top level is a recipe, with a key of another program's at most.
+
+    A key that is a section of recipes and holds a word here is of a file that has no more than the name in common.
+    """
+    known = json.loads(schema_text("recipe"))["properties"]
+    own = [name for name in members if name in known]
+    sections = [name for name in own if "string" not in known[name].get("type", ())]
+    fits = all(members[name].node.members is not None or members[name].node.data is None for name in sections)
+    return bool(own) and fits and len(own) >= max(_known_keys(set(members)).values())
 
 
 def foreign_kind(names: Iterable[str]) -> Kind | None:
