@@ -87,7 +87,10 @@ def _schedule(loaded: dict[str, Any]) -> dict[str, Any]:
         "WarmupDecayLR": {**common, "warmup_min_lr": 0.0, "warmup_max_lr": 0.001},
         "WarmupCosineLR": {**common, "warmup_min_ratio": 0.0, "cos_min_ratio": 0.0001},
     }
-    return {**own.get(loaded["scheduler"], {}), **(loaded["scheduler_params"] or {})}
+    params = {**own.get(loaded["scheduler"], {}), **(loaded["scheduler_params"] or {})}
+    if loaded["scheduler"] in own and params["warmup_type"] not in ("log", "linear"):
+        params["warmup_type"] = "log"
+    return params
 
 
 def _field_names() -> dict[str, str]:

@@ -343,8 +343,8 @@ def test_an_argument_does_not_arrive_where_the_file_lacks_the_key(oracle: Oracle
 
 
 def test_the_trainer_keeps_a_number_that_yaml_reads_as_text(oracle: Oracle) -> None:
-    job = ds(optimizer={"type": "AdamW", "params": {"lr": "auto"}})
-    filled = oracle.ask("fill", config=job["deepspeed"], arguments={"learning_rate": "1e-5"})
+    config = {"train_micro_batch_size_per_gpu": 8, "optimizer": {"type": "AdamW", "params": {"lr": "auto"}}}
+    filled = oracle.ask("fill", config=config, arguments={"learning_rate": "1e-5"})
     assert filled["value"]["optimizer"]["params"]["lr"] == "1e-5"
     assert not oracle.ask("construct", what="optimizer", name="AdamW", params={"lr": "1e-5"})["ok"]
 
