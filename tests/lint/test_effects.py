@@ -289,7 +289,7 @@ def test_a_nested_key_can_set_another_argument(oracle: Oracle) -> None:
 
 @pytest.mark.parametrize("kind", ["'NO'", "NO", "DATA_PARALLEL"])
 def test_nothing_is_launched_on_sagemaker(oracle: Oracle, kind: str) -> None:
-    job = {"accelerate": SAGEMAKER + f"distributed_type: {kind}\n"}
+    job: dict[str, Any] = {"accelerate": SAGEMAKER + f"distributed_type: {kind}\n"}
     answer = oracle.ask("accelerate", text=job["accelerate"])
     found = [each for each in lint(**job) if each.code == "AC213"]
     assert not answer["ok"] and [each.severity for each in found] == ["error"]
