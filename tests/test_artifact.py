@@ -223,8 +223,11 @@ def test_the_launch_script_takes_node_rank_from_slurm_unless_it_is_given(tmp_pat
     assert [run_launch(tmp_path, environment=given)[0] for given in ranks] == [["1"], ["5"], ["3"]]
 
 
-def test_machines_that_share_a_new_folder_write_it_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_there", [False, True])
+def test_machines_that_share_a_new_folder_write_it_at_once(tmp_path: Path, is_there: bool) -> None:
     artifact, together = lowered("native"), Barrier(8)
+    if is_there:
+        (tmp_path / "runs" / "out").mkdir(parents=True)
 
     def write(_machine: int) -> None:
         together.wait()

@@ -154,8 +154,10 @@ def write_artifact(artifact: Artifact, folder: Path) -> None:
     folder = Path(folder)
     try:
         if folder.is_dir():
+            # In this order: what another machine of the job puts there meanwhile, its report names before it is there.
+            present = [name for name in artifact.files if (folder / name).exists()]
             written = _written_earlier(folder)
-            _refuse_blocked_names(artifact, folder, written)
+            _refuse_blocked_names(artifact, folder, [name for name in present if name not in written])
             _replace_files(artifact, folder)
             for name in (_TARGET_FILES & written) - artifact.files.keys():
                 (folder / name).unlink(missing_ok=True)
@@ -230,11 +232,10 @@ def _written_earlier(folder: Path) -> frozenset[str]:
         return frozenset()
 
 
-def _refuse_blocked_names(artifact: Artifact, folder: Path, written: frozenset[str]) -> None:
+def _refuse_blocked_names(artifact: Artifact, folder: Path, foreign: Sequence[str]) -> None:
     for name in artifact.files:
         if (folder / name).is_dir():
             raise UsageError(f"{folder / name}: is a folder, but a file of that name is to be written")
-    foreign = [name for name in artifact.files if name not in written and (folder / name).exists()]
     if foreign:
         raise UsageError(
             f"{folder}: {', '.join(foreign)} would be replaced, and no lowering wrote that; "
@@ -292,8 +293,9 @@ def _replace_files(artifact: Artifact, folder: Path) -> None:
         for name, text in artifact.files.items():
             staged[name] = folder / _temporary_name()
             _write_file(staged[name], name, text)
-        for name, path in staged.items():
-            path.replace(folder / name)
+        # The report first: it says whose the others are.
+        for name in sorted(staged, key=lambda name: name != REPORT_FILE):
+            staged[name].replace(folder / name)
     except BaseException:
         for path in staged.values():
             with suppress(OSError):
