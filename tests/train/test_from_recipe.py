@@ -18,6 +18,7 @@ from gradwire.recipe import load_recipe, parse_set
 SCRIPT = """
 import torch
 from gradwire.accelerate import from_recipe
+torch.backends.cuda.matmul.fp32_precision = "tf32"
 run = from_recipe("cpu/ddp", overrides=["training.gradient_accumulation=2", "training.gradient_clip=0.5"])
 assert run.accelerator.num_processes == run.plan.world.world_size == 1
 assert run.accelerator.gradient_accumulation_steps == run.gradient_accumulation == 2
@@ -41,6 +42,8 @@ for micro_step in range(2):
 # The mean over two equal micro-steps of a gradient of 300 in each of 5 elements.
 assert norms[0] is None
 torch.testing.assert_close(norms[1], torch.tensor(300 * 5**0.5))
+# Asked for by its older name, torch would raise: a script may have used the newer one.
+assert torch.backends.cuda.matmul.fp32_precision == "tf32"
 """
 
 

@@ -32,15 +32,17 @@ def build_accelerator(plan: Plan, folder: Path | None) -> RecipeAccelerator:
         os.environ["DS_ACCELERATOR"] = "cpu"
         PartialState(cpu=True)
     is_zero = recipe.parallelism.data.strategy.startswith("zero")
-    fp32_products = torch.get_float32_matmul_precision()
+    fp32_products = torch.backends.cuda.matmul.fp32_precision
     accelerator = Accelerator(
         dynamo_plugin=_dynamo_plugin(recipe.training),
         mixed_precision=None if is_zero else _mixed_precision(recipe),
         gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=plan.batch.gradient_accumulation),
         deepspeed_plugin=_deepspeed_plugin(plan, folder) if is_zero else None,
     )
-    # With a compiler Accelerate allows TF32 for fp32, without a word.
-    torch.set_float32_matmul_precision(fp32_products)
+    if torch.backends.cuda.matmul.fp32_precision != fp32_products:
+        # With a compiler Accelerate allows TF32 for fp32, without a word. Taken back by the same name: torch raises
+        # where older and newer names of this setting say two things.
+        torch.backends.cuda.matmul.allow_tf32 = False
     _check_world(plan, accelerator)
     return RecipeAccelerator(plan, accelerator)
 
