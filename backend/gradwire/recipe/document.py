@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from gradwire.errors import Violation
+
 Path = tuple[str | int, ...]
 
 
@@ -22,12 +24,14 @@ class Document:
     """A mapping of plain data (str, int, float, bool, None, list, dict) read from `source`.
 
     `key_places` and `value_places` lead from a path to its place; a path is absent where the place is not known.
+    `faults` are values and keys that no recipe may have, but that leave the rest readable: such a value is None.
     """
 
     source: str
     data: dict[str, Any]
     key_places: Mapping[Path, Place] = field(default_factory=dict)
     value_places: Mapping[Path, Place] = field(default_factory=dict)
+    faults: tuple[Violation, ...] = ()
 
 
 def place_of_offset(text: str, offset: int) -> Place:

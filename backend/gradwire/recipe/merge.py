@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gradwire.errors import Violation
 from gradwire.recipe.document import Document, Path, Place
 
 LayerName = Literal["command line", "file", "preset", "default"]
@@ -31,11 +32,15 @@ class Layer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Merged:
-    """The layers as one document; `keys` and `values` lead from a path to the origin of its key and its value."""
+    """The layers as one document; `keys` and `values` lead from a path to the origin of its key and its value.
+
+    `faults` are those of all the documents.
+    """
 
     data: dict[str, Any]
     keys: Mapping[Path, Origin]
     values: Mapping[Path, Origin]
+    faults: tuple[Violation, ...] = ()
 
 
 # They describe the file they stand in, so nothing inherits them.
@@ -53,7 +58,8 @@ def merge(layers: Sequence[Layer]) -> Merged:
                 data.pop(own, None)
                 _forget((own,), keys, values)
         data = _over(data, layer.document.data, (), layer, keys, values)
-    return Merged(data=data, keys=keys, values=values)
+    faults = tuple(fault for layer in layers for fault in layer.document.faults)
+    return Merged(data=data, keys=keys, values=values, faults=faults)
 
 
 def _over(

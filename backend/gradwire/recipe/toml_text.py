@@ -18,7 +18,7 @@ _DEEPEST = 32
 
 
 def parse_toml(text: str, *, source: str) -> Document:
-    """Return the TOML document in `text`; raises InvalidRecipe for a syntax error or a value that is not plain data."""
+    """Return the TOML document in `text`; raises InvalidRecipe for a syntax error, or where it is nested too deeply."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -34,10 +34,9 @@ def parse_toml(text: str, *, source: str) -> Document:
             [_violation(source, None, (), 'is empty; a recipe holds keys, for example extends = "cpu/ddp"')]
         )
     key_places, value_places = _find_places(text)
-    faults = _find_faults(data, (), source, value_places)
-    if faults:
-        raise InvalidRecipe(faults)
-    return Document(source=source, data=data, key_places=key_places, value_places=value_places)
+    faults: list[Violation] = []
+    plain = _plain(data, (), source, value_places, faults)
+    return Document(source=source, data=plain, key_places=key_places, value_places=value_places, faults=tuple(faults))
 
 
 def _find_places(text: str) -> tuple[dict[Path, Place], dict[Path, Place]]:
@@ -58,26 +57,37 @@ def _find_places(text: str) -> tuple[dict[Path, Place], dict[Path, Place]]:
     return key_places, value_places
 
 
-def _find_faults(value: Any, path: Path, source: str, places: dict[Path, Place]) -> list[Violation]:
+def _plain(value: Any, path: Path, source: str, places: dict[Path, Place], faults: list[Violation]) -> Any:
+    """Return `value` with None for what no recipe may hold, and tell `faults` of that."""
     if len(path) > _DEEPEST:
-        return [_violation(source, places.get(path[:2]), path[:2], f"nested deeper than {_DEEPEST} levels")]
+        too_deep = f"nested deeper than {_DEEPEST} levels"
+        raise InvalidRecipe([*faults, _violation(source, places.get(path[:2]), path[:2], too_deep)])
     match value:
         case dict():
-            return [fault for key, item in value.items() for fault in _find_faults(item, (*path, key), source, places)]
+            return {key: _plain(item, (*path, key), source, places, faults) for key, item in value.items()}
         case list():
-            return [fault for i, item in enumerate(value) for fault in _find_faults(item, (*path, i), source, places)]
+            return [_plain(item, (*path, i), source, places, faults) for i, item in enumerate(value)]
+    message = _what_is_wrong(value)
+    if message is None:
+        return value
+    faults.append(_violation(source, places.get(path), path, message))
+    return None
+
+
+def _what_is_wrong(value: Any) -> str | None:
+    match value:
         case float() if not math.isfinite(value):
-            return [_violation(source, places.get(path), path, f"{value} is not a finite number")]
+            return f"{value} is not a finite number"
         case bool() | float():
-            return []
+            return None
         case int() | str():
             try:
                 checked_integer(value) if isinstance(value, int) else checked_text(value)
             except UnusableScalar as error:
-                return [_violation(source, places.get(path), path, str(error))]
-            return []
+                return str(error)
+            return None
         case _:
-            return [_violation(source, places.get(path), path, "dates and times have no place in a recipe; quote it")]
+            return "dates and times have no place in a recipe; quote it"
 
 
 def _violation(source: str, place: Place | None, path: Path, message: str) -> Violation:

@@ -43,8 +43,9 @@ class _Node:
 
 
 def parse_yaml(text: str, *, source: str) -> Document:
-    """Return the one mapping in `text`; raises InvalidRecipe with every fault that is not one of syntax."""
-    root = _Composer(source).compose(text)
+    """Return the one mapping in `text`; raises InvalidRecipe where it cannot be told what the mapping is."""
+    composer = _Composer(source)
+    root = composer.compose(text)
     if root is None:
         _raise(source, None, "is empty; a recipe is a mapping, for example `extends: cpu/ddp`")
     if root.pairs is None:
@@ -52,12 +53,24 @@ def parse_yaml(text: str, *, source: str) -> Document:
     key_places: dict[Path, Place] = {}
     value_places: dict[Path, Place] = {}
     data = _expand(root, (), key_places, value_places)
-    return Document(source=source, data=data, key_places=key_places, value_places=value_places)
+    return Document(
+        source=source,
+        data=data,
+        key_places=key_places,
+        value_places=value_places,
+        faults=tuple(composer.faults),
+    )
 
 
 def parse_value(text: str, *, source: str) -> Any:
-    """Return the plain data that `text`, a YAML value without a document around it, stands for."""
-    root = _Composer(source, with_places=False).compose(text)
+    """Return the plain data that `text`, a YAML value without a document around it, stands for.
+
+    Raises InvalidRecipe with every fault.
+    """
+    composer = _Composer(source, with_places=False)
+    root = composer.compose(text)
+    if composer.faults:
+        raise InvalidRecipe(composer.faults)
     return None if root is None else _expand(root, (), {}, {})
 
 
@@ -75,7 +88,10 @@ def _expand(node: _Node, path: Path, key_places: dict[Path, Place], value_places
 
 
 class _Composer:
-    """Builds nodes from events, keeping anchors and the faults found on the way."""
+    """Builds nodes from events, keeping anchors and the faults found on the way.
+
+    `misses_keys`: a mapping has keys besides those that its node has, so what it lacks cannot be told.
+    """
 
     def __init__(self, source: str, *, with_places: bool = True) -> None:
         self.source = source
@@ -83,6 +99,7 @@ class _Composer:
         self.anchors: dict[str, _Node] = {}
         self.open_anchors: set[str] = set()
         self.faults: list[Violation] = []
+        self.misses_keys = False
 
     def compose(self, text: str) -> _Node | None:
         events: Iterator[Any] = YAML(typ="safe", pure=True).parse(text)
@@ -93,7 +110,7 @@ class _Composer:
             self._stop(_place(mark) if mark else None, describe_syntax_error(error))
         except YAMLError as error:
             self._stop(None, f"not valid YAML: {str(error).splitlines()[0]}")
-        if self.faults:
+        if self.misses_keys:
             raise InvalidRecipe(self.faults)
         return root
 
@@ -149,6 +166,7 @@ class _Composer:
             value = self._node(next(events), events, depth + 1, absent_at=key_place)
             size, height = self._grow(size, height, value, key_place)
             if key is None:
+                self.misses_keys = True
                 continue
             if key in first_places:
                 first = first_places[key]

@@ -32,4 +32,13 @@ def open_tracker(folder: Path, run_name: str, settings: dict[str, Any]) -> Track
     import trackio
 
     project = os.environ.get("TRACKIO_PROJECT") or "gradwire"
-    return TrackioTracker(trackio.init(project=project, name=run_name, config=settings, embed=False))
+    run = trackio.init(
+        project=project,
+        name=run_name,
+        config=settings,
+        embed=False,
+        # Its threads would ask the machine while it is measured.
+        auto_log_gpu=False,
+        auto_log_cpu=False,
+    )
+    return TrackioTracker(run)
