@@ -38,7 +38,7 @@ sys.stderr.write("\\n" + json.dumps({"modules": list(sys.modules), "seconds": ti
         ("lower h100-8-overlap --backend accelerate --dry-run", set()),
         ("lower zero3 --backend deepspeed --dry-run", set()),
         ("lower cpu/ddp --backend native --out out --no-reread", set()),
-        ("launch h100-128 --backend native --dry-run", {"importlib.metadata"}),
+        ("launch h100-128 --backend native --dry-run", set()),
         ("efficiency --baseline 100 --num-gpus 8 --throughput 720", set()),
         ("efficiency rows.csv --json", set()),
         ("report none", set()),

@@ -14,11 +14,11 @@ import pytest
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit, UsageError
 from gradwire.launch.preflight import build_locks, check_data_path, closed_folders, old_build_locks, preflight
-from gradwire.launch.probe import LIBRARIES, Machine, package_versions
+from gradwire.launch.probe import LIBRARIES, Machine, missing_packages
 from gradwire.plan import settle
 from gradwire.recipe import load_recipe, parse_set
 
-MACHINE = Machine(cuda_devices=8, hidden_cuda_devices=0, cores=8, packages=dict.fromkeys(LIBRARIES, "1.0"))
+MACHINE = Machine(cuda_devices=8, hidden_cuda_devices=0, cores=8, packages=frozenset(LIBRARIES))
 
 
 def plan_of(preset: str, backend: Any, *sets: str, num_nodes: int = 1) -> Plan:
@@ -53,7 +53,7 @@ def problems(
 
 
 def without(*packages: str) -> Machine:
-    return replace(MACHINE, packages={**MACHINE.packages, **dict.fromkeys(packages)})
+    return replace(MACHINE, packages=MACHINE.packages.difference(packages))
 
 
 def test_fit_machine_has_no_problem() -> None:
@@ -162,7 +162,7 @@ def test_far_more_cpu_processes_than_cores_are_refused_with_both_numbers() -> No
 
 def test_eight_bit_floats_need_their_library() -> None:
     pytest.importorskip("torch", reason="the other packages are there")
-    if package_versions(["torchao"])["torchao"] is not None:
+    if not missing_packages(["torchao"]):
         pytest.skip("torchao is installed")
     sets = ("training.fp8=torchao", "parallelism.data.strategy=fsdp")
     [problem] = problems(plan_of("zero1", "accelerate", *sets))

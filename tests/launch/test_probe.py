@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gradwire.launch.probe import count_device_files, count_visible, free_port, package_versions, port_in_use
+from gradwire.launch.probe import (
+    count_device_files,
+    count_visible,
+    free_port,
+    missing_packages,
+    package_versions,
+    port_in_use,
+)
 
 
 def test_device_files_are_counted_without_the_control_files(tmp_path: Path) -> None:
@@ -41,6 +48,10 @@ def test_missing_package_has_no_version() -> None:
         "no_such_package_here": None,
         "no_such.below": None,
     }
+    assert missing_packages(["no_such_package_here", "msgspec", "no_such.below"]) == [
+        "no_such_package_here",
+        "no_such.below",
+    ]
 
 
 def test_installed_package_has_a_version() -> None:

@@ -12,7 +12,7 @@ import msgspec
 from gradwire.documents.figures_schema import Figures
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit
-from gradwire.launch.probe import package_versions, probe_machine
+from gradwire.launch.probe import missing_packages, probe_machine
 from gradwire.launch.process import run
 from gradwire.measure.document import read_document
 
@@ -27,7 +27,7 @@ def measure_figures(plan: Plan) -> tuple[Figures, int]:
 
     Raises EnvironmentNotFit where the machine cannot: torch or memory is missing, or there are too few devices.
     """
-    missing = [name for name, version in package_versions(("torch", "transformers")).items() if version is None]
+    missing = missing_packages(("torch", "transformers"))
     if missing:
         raise EnvironmentNotFit(
             f"{' and '.join(missing)} not installed, which measure: pip install 'gradwire[native]', or give --figures"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from gradwire.launch.preflight import build_locks, closed_folders, extension_folders, old_build_locks
-from gradwire.launch.probe import Machine, package_versions, port_in_use, probe_machine, program_path
+from gradwire.launch.probe import Machine, missing_packages, package_versions, port_in_use, probe_machine, program_path
 
 Status = Literal["ok", "warn", "fail"]
 
@@ -52,7 +52,7 @@ def check_machine(environment: Mapping[str, str], *, full: bool) -> list[Check]:
     return [
         _python(),
         _core_packages(),
-        *_training_packages(machine),
+        *_training_packages(),
         _report_packages(),
         _devices(machine),
         _process_groups(machine),
@@ -72,14 +72,14 @@ def _python() -> Check:
 
 
 def _core_packages() -> Check:
-    missing = [name for name, version in package_versions(_CORE).items() if version is None]
+    missing = missing_packages(_CORE)
     if missing:
         return Check(name="core", status="fail", detail=f"missing: {', '.join(missing)}", fix="pip install gradwire")
     return Check(name="core", status="ok", detail="validating and lowering work")
 
 
-def _training_packages(machine: Machine) -> list[Check]:
-    return [_package(name, machine.packages[name]) for name in KNOWN_TOGETHER]
+def _training_packages() -> list[Check]:
+    return [_package(name, version) for name, version in package_versions(KNOWN_TOGETHER).items()]
 
 
 def _package(name: str, version: str | None) -> Check:
@@ -101,7 +101,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _report_packages() -> Check:
-    missing = [name for name, version in package_versions(_REPORT).items() if version is None]
+    missing = missing_packages(_REPORT)
     if missing:
         fix = "pip install 'gradwire[report]', for the chart and the HTML report of `gradwire compare`"
         return Check(name="report", status="warn", detail=f"missing: {', '.join(missing)}", fix=fix)
@@ -110,7 +110,7 @@ def _report_packages() -> Check:
 
 def _devices(machine: Machine) -> Check:
     hidden = f", {machine.hidden_cuda_devices} hidden by CUDA_VISIBLE_DEVICES" if machine.hidden_cuda_devices else ""
-    torch = machine.packages["torch"]
+    torch = package_versions(("torch",))["torch"]
     if machine.cuda_devices and torch and "+cpu" in torch:
         return Check(
             name="devices",
@@ -125,7 +125,7 @@ def _devices(machine: Machine) -> Check:
 
 
 def _process_groups(machine: Machine) -> Check:
-    if machine.packages["torch"] is None:
+    if "torch" not in machine.packages:
         return Check(name="collectives", status="warn", detail="none: torch is not installed")
     spec = importlib.util.find_spec("torch")
     folders = [] if spec is None else list(spec.submodule_search_locations or [])
@@ -134,7 +134,7 @@ def _process_groups(machine: Machine) -> Check:
 
 
 def _torch_itself(machine: Machine) -> Check:
-    if machine.packages["torch"] is None:
+    if "torch" not in machine.packages:
         return Check(name="torch runs", status="fail", detail="not installed", fix="pip install 'gradwire[native]'")
     try:
         ended = subprocess.run([sys.executable, "-c", _FULL_PROBE], capture_output=True, text=True, timeout=120)
@@ -184,7 +184,7 @@ def _compiler(machine: Machine) -> Check:
     missing = [name for name in ("c++", "ninja") if program_path(name) is None]
     if not missing:
         return Check(name="compiler", status="ok", detail=f"{program_path('c++')}, ninja")
-    if machine.packages["deepspeed"] is None:
+    if "deepspeed" not in machine.packages:
         return Check(name="compiler", status="ok", detail=f"no {' and no '.join(missing)}; only DeepSpeed needs them")
     fix = "DeepSpeed compiles operators on first use: install g++ and `pip install ninja`"
     return Check(name="compiler", status="warn", detail=f"missing: {', '.join(missing)}", fix=fix)

@@ -9,14 +9,14 @@ import msgspec
 
 from gradwire.documents.peak_schema import MatmulPeak
 from gradwire.errors import EnvironmentNotFit
-from gradwire.launch.probe import package_versions
+from gradwire.launch.probe import missing_packages
 
 _TIMEOUT_SECONDS = 300.0
 
 
 def measure_matmul_peak() -> MatmulPeak:
     """Return this machine's measured peak; raises EnvironmentNotFit where torch is missing or does not finish."""
-    if package_versions(("torch",))["torch"] is None:
+    if missing_packages(("torch",)):
         raise EnvironmentNotFit("torch is not installed, and measures the peak: pip install 'gradwire[native]'")
     try:
         ended = subprocess.run(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gradwire.documents.plan_schema import Plan
 from gradwire.errors import EnvironmentNotFit, UsageError
-from gradwire.launch.probe import Machine, loopback_works, package_versions, port_in_use, program_path
+from gradwire.launch.probe import Machine, loopback_works, missing_packages, port_in_use, program_path
 from gradwire.plan import not_on_cpu
 
 _FP8_PACKAGES = {"transformer-engine": "transformer_engine", "torchao": "torchao"}
@@ -129,7 +129,7 @@ def closed_folders(folders: Sequence[Path]) -> list[str]:
 
 
 def _missing_packages(plan: Plan, machine: Machine, program: tuple[str, ...] | None) -> Iterator[str]:
-    missing = [(name, extra) for name, extra in needed_packages(plan, program) if machine.packages[name] is None]
+    missing = [(name, extra) for name, extra in needed_packages(plan, program) if name not in machine.packages]
     if not missing:
         return
     names = " and ".join(name for name, _ in missing)
@@ -191,7 +191,7 @@ def _impossible_on_cpu(plan: Plan) -> Iterator[str]:
 
 def _missing_fp8(plan: Plan) -> Iterator[str]:
     package = _FP8_PACKAGES.get(plan.recipe.training.fp8)
-    if package is not None and package_versions([package])[package] is None:
+    if package is not None and missing_packages([package]):
         yield (
             f"training.fp8: {plan.recipe.training.fp8} needs the package {package}, which is not installed; "
             "install it for this CUDA, or --set training.fp8=none"
