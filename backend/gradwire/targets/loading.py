@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from gradwire.errors import UsageError
 from gradwire.reading import read_text
-from gradwire.resources import schema_text
 from gradwire.targets.hjson_text import TextError, parse_hjson
 from gradwire.targets.schema import load_schema
 from gradwire.targets.tree import Document, Kind, Member, Node, Repeat, Syntax
@@ -124,7 +122,7 @@ def is_recipe(members: Mapping[str, Member]) -> bool:
 
     A key that is a section of recipes and holds a word here is of a file that has no more than the name in common.
     """
-    known = json.loads(schema_text("recipe"))["properties"]
+    known = load_schema("recipe")["properties"]
     own = [name for name in members if name in known]
     sections = [name for name in own if "string" not in known[name].get("type", ())]
     fits = all(members[name].node.members is not None or members[name].node.data is None for name in sections)

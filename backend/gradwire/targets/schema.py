@@ -34,7 +34,7 @@ class Visit:
 
 @cache
 def load_schema(kind: str) -> Spec:
-    """The schema of one target: deepspeed or accelerate."""
+    """The schema of one kind of file: deepspeed, accelerate, or the recipe's where it is to be told from those."""
     loaded: Spec = json.loads(schema_text(kind))
     return loaded
 
