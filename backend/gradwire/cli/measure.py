@@ -78,10 +78,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command; its exit code is this one's."""
-    if not arguments.program and arguments.out is not None and any((arguments.out / "ranks").glob("*.jsonl")):
-        return _put_together(arguments.out, arguments)
     if not arguments.program:
-        raise UsageError("a command is missing: gradwire measure -- python train.py")
+        from gradwire.measure.rank_log import has_rank_logs
+
+        if arguments.out is None or not has_rank_logs(arguments.out):
+            raise UsageError("a command is missing: gradwire measure -- python train.py")
+        return _put_together(arguments.out, arguments)
     if shutil.which(arguments.program[0]) is None:
         raise UsageError(f"{arguments.program[0]}: no such command; what follows `--` is run as it stands")
     if arguments.out is not None:

@@ -15,6 +15,7 @@ from gradwire.documents.comparison_schema import Run
 from gradwire.documents.measurement_schema import Measurement
 from gradwire.errors import UsageError
 from gradwire.measure.measurement import read_measurement
+from gradwire.measure.rank_log import has_rank_logs
 from gradwire.reading import read_regular
 
 MEASUREMENT = "measurement.json"
@@ -35,11 +36,8 @@ def find_measurements(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         mine = sorted(path.rglob(MEASUREMENT)) if path.is_dir() else [path]
         if not mine:
-            killed = any((path / "ranks").glob("*.jsonl"))
-            hint = (
-                f"; `gradwire measure --out {path}` makes it of what the ranks of a killed run left" if killed else ""
-            )
-            empty.append(f"{path}: no {MEASUREMENT} in it or below it{hint}")
+            hint = f"; `gradwire measure --out {path}` makes it of what the ranks of a killed run left"
+            empty.append(f"{path}: no {MEASUREMENT} in it or below it{hint if has_rank_logs(path) else ''}")
         elif not path.exists():
             empty.append(f"{path}: does not exist")
         found += mine

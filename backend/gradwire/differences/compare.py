@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ from gradwire.targets.job import Job
 
 # What each machine or folder says for itself.
 _PLACES = ("machine_rank", "main_process_ip", "main_process_port", "deepspeed_config.deepspeed_config_file")
+_SIZES = ("num_processes", "num_machines", "distributed_type", "mixed_precision")
 _PROGRAMS = ("optimizer.", "scheduler.", "zero_force_ds_cpu_optimizer")
 
 
@@ -75,9 +76,7 @@ def _of_job(read: ReadJob, job: Job) -> dict[About, Mapping[str, Effective]]:
     if read.deepspeed is not None:
         found["deepspeed"] = comparable_deepspeed(read.deepspeed, read.batch)
     if read.accelerate is not None:
-        values = read.accelerate.reading.values
-        skipped = {*_PLACES, *_said_elsewhere(values), *(p for p in read.accelerate.free if not _is_size(p))}
-        found["accelerate"] = {path: value for path, value in values.items() if path not in skipped}
+        found["accelerate"] = _launched(read.accelerate.reading.values, read.accelerate.free)
     if job.trainer is not None:
         found["trainer"] = _arguments(trainer_values(job.trainer))
     return found
@@ -87,8 +86,10 @@ def _arguments(values: Mapping[str, Effective]) -> dict[str, Effective]:
     return {path: value for path, value in values.items() if path not in _NAMES}
 
 
-def _is_size(path: str) -> bool:
-    return path in ("num_processes", "num_machines", "distributed_type", "mixed_precision")
+def _launched(values: Mapping[str, Effective], free: Iterable[str]) -> dict[str, Effective]:
+    """The values of an Accelerate file but for places and for `free` ones; sizes are compared, free or not."""
+    skipped = {*_PLACES, *_said_elsewhere(values), *(path for path in free if path not in _SIZES)}
+    return {path: value for path, value in values.items() if path not in skipped}
 
 
 def _said_elsewhere(values: Mapping[str, Effective]) -> set[str]:
@@ -115,11 +116,8 @@ def _of_recipe(loaded: LoadedRecipe, other: ReadJob, side: Side) -> dict[About, 
     if lowered.deepspeed is not None:
         found["deepspeed"] = traced(lowered.deepspeed, loaded, "deepspeed")
     if lowered.accelerate is not None:
-        free = set(_PLACES) | set(other.accelerate.free if other.accelerate is not None else ())
-        free -= {path for path in free if _is_size(path)}
-        free |= _said_elsewhere(lowered.accelerate)
-        values = {path: value for path, value in lowered.accelerate.items() if path not in free}
-        found["accelerate"] = traced(values, loaded, "accelerate")
+        free = other.accelerate.free if other.accelerate is not None else ()
+        found["accelerate"] = traced(_launched(lowered.accelerate, free), loaded, "accelerate")
     if lowered.trainer is not None:
         words = "what lowering the recipe writes"
         found["trainer"] = {

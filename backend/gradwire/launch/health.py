@@ -49,12 +49,13 @@ class Check:
 def check_machine(environment: Mapping[str, str], *, full: bool) -> list[Check]:
     """Return every check; `full` also starts Python with torch, which takes seconds, and asks it for its devices."""
     machine = probe_machine(environment)
+    versions = package_versions(KNOWN_TOGETHER)
     return [
         _python(),
         _core_packages(),
-        *_training_packages(),
+        *(_package(name, version) for name, version in versions.items()),
         _report_packages(),
-        _devices(machine),
+        _devices(machine, versions["torch"]),
         _process_groups(machine),
         *([_torch_itself(machine)] if full else []),
         _cores(machine),
@@ -76,10 +77,6 @@ def _core_packages() -> Check:
     if missing:
         return Check(name="core", status="fail", detail=f"missing: {', '.join(missing)}", fix="pip install gradwire")
     return Check(name="core", status="ok", detail="validating and lowering work")
-
-
-def _training_packages() -> list[Check]:
-    return [_package(name, version) for name, version in package_versions(KNOWN_TOGETHER).items()]
 
 
 def _package(name: str, version: str | None) -> Check:
@@ -108,9 +105,8 @@ def _report_packages() -> Check:
     return Check(name="report", status="ok", detail="chart and HTML report work")
 
 
-def _devices(machine: Machine) -> Check:
+def _devices(machine: Machine, torch: str | None) -> Check:
     hidden = f", {machine.hidden_cuda_devices} hidden by CUDA_VISIBLE_DEVICES" if machine.hidden_cuda_devices else ""
-    torch = package_versions(("torch",))["torch"]
     if machine.cuda_devices and torch and "+cpu" in torch:
         return Check(
             name="devices",

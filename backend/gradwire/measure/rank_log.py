@@ -145,6 +145,11 @@ class RankWriter:
             rest = rest[os.write(self._descriptor, rest) :]
 
 
+def has_rank_logs(folder: Path) -> bool:
+    """Return whether ranks of a watched command wrote into `folder`."""
+    return any((folder / FOLDER).glob(f"*{SUFFIX}"))
+
+
 class RankReader:
     """Reads the ranks' files of a folder again and again, each time only what is new: runs are of millions of steps."""
 

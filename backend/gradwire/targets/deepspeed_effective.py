@@ -126,7 +126,7 @@ class _Found:
             removal = each.section["x-removed"][each.member.name]
             self._refuse(each, f"{removal['what']} was removed in DeepSpeed {removal['version']}")
         elif each.path in self._unaccepted:
-            kind = self.document.value(each.path.replace(f"params.{each.member.name}", "type"))
+            kind = self.document.value(f"{each.section_path.removesuffix('.params')}.type")
             self._refuse(each, f"{kind} takes no parameter {each.member.name}, and deepspeed.initialize fails")
         elif spec is None or not is_known_in(spec, self.job.versions.deepspeed):
             self._take_unknown(each)
